@@ -1,0 +1,1 @@
+"""The graph IR: typed values, nodes, graphs, their text form and the verifier."""

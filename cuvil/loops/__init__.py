@@ -1,0 +1,1 @@
+"""The loop IR: kernels of loops, loads, stores and scalar expressions."""
