@@ -32,4 +32,3 @@ class LowerContext(Protocol):
     @property
     def lanes(self) -> int:
         """float32 elements in one vector register."""
-
