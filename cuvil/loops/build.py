@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from cuvil.ir.types import DType, Shape
+from cuvil.ir.types import INT64, DType, Shape
 from cuvil.loops.kernel import (
     Buffer,
     BufferRole,
@@ -22,7 +22,6 @@ from cuvil.loops.kernel import (
     Var,
     as_expr,
 )
-from cuvil.ir.types import INT64
 
 Index = Sequence[Operand]
 

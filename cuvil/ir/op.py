@@ -1,0 +1,45 @@
+"""What an operator is: its name, its types, its meaning in NumPy, and how it becomes loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cuvil.ir.types import Array, TensorType
+from cuvil.loops.kernel import Expr
+
+if TYPE_CHECKING:
+    from cuvil.ir.graph import Graph
+
+Attr = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | "Graph"
+Attrs = Mapping[str, Any]
+
+Infer = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
+Evaluate = Callable[[Sequence[Array], Attrs], tuple[Array, ...]]
+Scalar = Callable[[Sequence[Expr], Attrs], Expr]
+
+
+@dataclass(frozen=True, eq=False)
+class OpDef:
+    """An operator of the graph IR.
+
+    Attributes:
+        infer: result types from operand types; raises `ModelError` where they do not fit.
+        evaluate: the operator's meaning in NumPy, written apart from its loops.
+        lower: builds its kernels, given a `LowerContext` and the node. Unset for `scalar` and `view` operators.
+        scalar: for an elementwise operator: its result from one element of each (broadcast) operand.
+        view: the result is the first operand's memory under another shape.
+        exact: `evaluate` gives the contract's bits on any host (data movement, integers, + - * / sqrt).
+    """
+
+    name: str
+    infer: Infer
+    evaluate: Evaluate
+    lower: Callable[..., None] | None = None
+    scalar: Scalar | None = None
+    view: bool = False
+    exact: bool = False
+
+    def __repr__(self) -> str:
+        return f"OpDef({self.name!r})"

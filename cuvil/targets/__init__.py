@@ -1,0 +1,1 @@
+"""Target records: one file a target. Passes and schedules ask for properties, never for names."""

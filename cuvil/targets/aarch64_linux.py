@@ -1,0 +1,19 @@
+"""64-bit Arm, tuned for the Cortex-A78 (armv8.2-a, NEON)."""
+
+from cuvil.targets.target import Target
+
+TARGET = Target(
+    name="aarch64-linux",
+    triple="aarch64-unknown-linux-gnu",
+    cpu="cortex-a78",
+    features=(),
+    abi_name="",
+    vector_bits=128,
+    vector_registers=32,
+    elf_machine=183,
+    elf_flags=0,
+    l1_bytes=64 << 10,
+    l2_bytes=512 << 10,
+    emulator="qemu-aarch64",
+    sysroot="/usr/aarch64-linux-gnu",
+)

@@ -1,0 +1,19 @@
+"""x86-64 with AVX2 and FMA (psABI level x86-64-v3: Haswell, Zen and newer)."""
+
+from cuvil.targets.target import Target
+
+TARGET = Target(
+    name="x86_64-linux",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="x86-64-v3",
+    features=(),
+    abi_name="",
+    vector_bits=256,
+    vector_registers=16,
+    elf_machine=62,
+    elf_flags=0,
+    l1_bytes=32 << 10,
+    l2_bytes=512 << 10,
+    emulator="qemu-x86_64",
+    sysroot="/",
+)
