@@ -8,7 +8,7 @@ import numpy as np
 
 from cuvil.errors import ModelError
 from cuvil.ir.op import Attrs, OpDef
-from cuvil.ir.types import BOOL, Array, TensorType
+from cuvil.ir.types import BOOL, DTYPES, Array, TensorType
 from cuvil.loops.kernel import compare, logical, negate, select
 from cuvil.ops.elementwise import (
     NUMBERS,
@@ -20,9 +20,7 @@ from cuvil.ops.elementwise import (
 )
 from cuvil.ops.foreign import Importer
 
-_BOOLS = frozenset({"bool"})
-
-EQUAL = elementwise("equal", 2, NUMBERS, np.equal, lambda a, b: compare("eq", a, b), result=BOOL)
+EQUAL = elementwise("equal", 2, DTYPES, np.equal, lambda a, b: compare("eq", a, b), result=BOOL)
 LESS = elementwise("less", 2, NUMBERS, np.less, lambda a, b: compare("lt", a, b), result=BOOL)
 LESS_OR_EQUAL = elementwise(
     "less_or_equal", 2, NUMBERS, np.less_equal, lambda a, b: compare("le", a, b), result=BOOL
@@ -31,10 +29,10 @@ GREATER = elementwise("greater", 2, NUMBERS, np.greater, lambda a, b: compare("g
 GREATER_OR_EQUAL = elementwise(
     "greater_or_equal", 2, NUMBERS, np.greater_equal, lambda a, b: compare("ge", a, b), result=BOOL
 )
-NOT = elementwise("not", 1, _BOOLS, np.logical_not, negate)
-AND = elementwise("and", 2, _BOOLS, np.logical_and, lambda a, b: logical("and", a, b))
-OR = elementwise("or", 2, _BOOLS, np.logical_or, lambda a, b: logical("or", a, b))
-XOR = elementwise("xor", 2, _BOOLS, np.logical_xor, lambda a, b: logical("xor", a, b))
+NOT = elementwise("not", 1, (BOOL,), np.logical_not, negate)
+AND = elementwise("and", 2, (BOOL,), np.logical_and, lambda a, b: logical("and", a, b))
+OR = elementwise("or", 2, (BOOL,), np.logical_or, lambda a, b: logical("or", a, b))
+XOR = elementwise("xor", 2, (BOOL,), np.logical_xor, lambda a, b: logical("xor", a, b))
 
 
 def _infer_where(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -13,14 +13,13 @@ import numpy as np
 from cuvil.errors import ModelError, UnsupportedError
 from cuvil.ir.graph import Value
 from cuvil.ir.op import Attrs, OpDef
-from cuvil.ir.types import Array, DType, Shape, TensorType
+from cuvil.ir.types import FLOAT32, FLOAT64, INT32, INT64, Array, DType, Shape, TensorType
 from cuvil.loops.kernel import Expr, absolute, as_expr, compare, logical, maximum, minimum, select, sqrt
 from cuvil.ops.foreign import ForeignNode, Importer
 
-FLOATS = frozenset({"float"})
-INTS = frozenset({"int"})
-NUMBERS = FLOATS | INTS
-ANY = NUMBERS | {"bool"}
+FLOATS = (FLOAT32, FLOAT64)
+INTS = (INT32, INT64)
+NUMBERS = FLOATS + INTS
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
@@ -48,9 +47,9 @@ def check_arity(types: Sequence[TensorType], arity: int) -> None:
         raise ModelError(f"wrong number of operands; expected {arity}, got {len(types)}")
 
 
-def check_kind(dtype: DType, kinds: Collection[str]) -> None:
-    if dtype.kind not in kinds:
-        expected = " or ".join(sorted(kinds))
+def check_dtype(dtype: DType, supported: Collection[DType]) -> None:
+    if dtype not in supported:
+        expected = " or ".join(each.name for each in supported)
         raise UnsupportedError(f"element type is not supported; expected {expected}, got {dtype.name}")
 
 
@@ -65,7 +64,7 @@ def common_dtype(types: Sequence[TensorType]) -> DType:
 def elementwise(
     name: str,
     arity: int,
-    kinds: Collection[str],
+    dtypes: Collection[DType],
     meaning: Callable[..., Array],
     scalar: Callable[..., Expr],
     *,
@@ -75,7 +74,7 @@ def elementwise(
     """An operator without attributes on operands of one element type.
 
     Args:
-        kinds: the kinds of element types that it takes.
+        dtypes: the element types that it takes.
         meaning: the result from whole arrays.
         scalar: the result from one expression an operand.
         result: the element type of the result where it is not the operands'.
@@ -84,7 +83,7 @@ def elementwise(
     def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         check_arity(types, arity)
         dtype = common_dtype(types)
-        check_kind(dtype, kinds)
+        check_dtype(dtype, dtypes)
         return (TensorType(result or dtype, broadcast_shape([operand.shape for operand in types])),)
 
     def evaluate(arrays: Sequence[Array], attrs: Attrs) -> tuple[Array, ...]:
