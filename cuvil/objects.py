@@ -1,5 +1,6 @@
-"""ELF64 files, as far as linking a model needs them: write an object that holds its weights, read what a library
-needs and offers.
+"""ELF64 files, as far as linking a model needs them.
+
+Writes an object that holds a model's weights; reads what a library needs and offers.
 
 Sources: System V ABI, chapter 4 (object files) and 5 (dynamic linking); RISC-V ELF psABI (e_flags).
 """
@@ -47,8 +48,8 @@ class DynamicSymbols:
 def write_object(path: Path, data: ReadableBuffer, symbol: str, elf_machine: int, e_flags: int) -> None:
     """Writes a relocatable object with `data` in `.rodata`, 64-byte aligned, under one global symbol.
 
-    The section is padded with zeros to a multiple of 64 bytes and holds at least 64, so that code may read whole
-    vectors up to its end. `data` is any contiguous buffer; it is written as it lies in memory, without a copy.
+    The section is padded with zeros to a multiple of 64 bytes and holds at least 64, so that code may read
+    whole vectors up to its end. `data` is any contiguous buffer; it is written as it lies in memory.
 
     Args:
         path: The object file; it appears under this name when it is complete.

@@ -1,6 +1,7 @@
-"""Linkers and compilers: links model libraries, builds the runtime. The only module of `cuvil` that starts processes.
+"""Linkers and compilers: links model libraries, builds the runtime.
 
-It imports the standard library alone, because the build of the wheel uses it, too.
+The only module of `cuvil` that starts processes. It imports the standard library alone, because the build
+of the wheel uses it, too.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ _RUNTIME_NAME = "libcuvil_runtime.so.1"
 _RUNNER_NAME = "cuvil-run"
 _STAMP_NAME = "sources.sha256"
 
+_REBUILD = "python -m cuvil.toolchain builds it, with the package ziglang or a C++ compiler for the target"
+
 # glibc's own libraries: before 2.34 threads and dlopen were not in libc.so.6 itself.
 RUNTIME_MAY_NEED = frozenset({"libc.so.6", "libpthread.so.0", "libdl.so.2"})
 
 _COMPILE_FLAGS = (
-    "-std=c++17 -O2 -Wall -Wextra -Werror -fno-exceptions -fno-rtti -fno-threadsafe-statics -ffp-contract=off "
-    "-fvisibility=hidden -fPIC -nostdinc++ -pthread -ffile-prefix-map=.=cuvil/runtime -Iinclude -Isrc"
-).split()
-_LINK_FLAGS = "-s -Wl,-z,now,-z,relro,-z,noexecstack,--no-undefined,--build-id=none".split()
+    *("-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"),
+    *("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-ffp-contract=off"),
+    *("-fvisibility=hidden", "-fPIC", "-nostdinc++", "-Iinclude", "-ffile-prefix-map=.=cuvil/runtime"),
+)
+_LINK_FLAGS = ("-s", "-Wl,-z,now,-z,relro,-z,noexecstack,--no-undefined,--build-id=none")
 
 
 @dataclass(frozen=True)
@@ -85,14 +89,14 @@ def host_target() -> str:
     """
     name = f"{platform.machine()}-{platform.system().lower()}"
     if name not in PLATFORMS:
-        raise ToolchainError(f"this machine is no target; expected one of {', '.join(PLATFORMS)}, got {name!r}")
+        raise ToolchainError(f"this machine: no target; expected one of {', '.join(PLATFORMS)}, got {name!r}")
     return name
 
 
 def find_linker(target_name: str) -> list[str]:
     """The command, as an argument vector's start, of a linker that links for the target.
 
-    In order: `CUVIL_LINKER`, the LLD of the `ziglang` package, `ld.lld`, the target's GNU ld, and for the host its `ld`.
+    In order: `CUVIL_LINKER`, LLD of the package `ziglang`, `ld.lld`, the target's GNU ld, the host's `ld`.
 
     Raises:
         ToolchainError: None of them is there, or `CUVIL_LINKER` names no program.
@@ -108,14 +112,14 @@ def find_linker(target_name: str) -> list[str]:
         if shutil.which(program):
             return [program]
     raise ToolchainError(
-        f"linker for {target_name!r}: none found; expected CUVIL_LINKER, the Python package ziglang, or one of "
-        f"{', '.join(programs)} in PATH",
+        f"linker for {target_name!r}: none found; expected the environment variable CUVIL_LINKER, "
+        f"the Python package ziglang, or one of {', '.join(programs)} in PATH",
         hint="pip install 'cuvil-compiler[link]'",
     )
 
 
 def find_compiler(target_name: str) -> list[str]:
-    """The command of a C and C++ compiler for the target: `zig cc` of the `ziglang` package, else the target's gcc.
+    """The command of a C and C++ compiler for the target: `zig cc` of the package `ziglang`, else gcc.
 
     Raises:
         ToolchainError: None of them is there.
@@ -136,7 +140,9 @@ def find_compiler(target_name: str) -> list[str]:
 def link_shared(
     objects: Sequence[Path], output: Path, target_name: str, exported_symbols: Sequence[str]
 ) -> None:
-    """Links objects into a freestanding shared library: no undefined symbol, no library needed, nothing else exported.
+    """Links objects into a shared library that stands alone: nothing undefined, nothing needed.
+
+    It exports the given symbols and no other.
 
     The same objects and file name give the same bytes. `output` appears when it is complete and checked.
 
@@ -148,16 +154,14 @@ def link_shared(
         script = Path(folder, "exports.map")
         script.write_text(f"{{ global: {''.join(f'{name}; ' for name in exported_symbols)}local: *; }};\n")
         linked = Path(folder, output.name)
-        _run(
-            f"linking {output.name!r}",
-            [*linker, *_shared_flags(target_name, script, output.name), "-o", str(linked), *map(str, objects)],
-        )
+        flags = _shared_flags(target_name, script, output.name)
+        _run(f"linking {output.name!r}", [*linker, *flags, "-o", str(linked), *map(str, objects)])
         check_freestanding(linked, exported_symbols)
         linked.replace(output)
 
 
 def _shared_flags(target_name: str, version_script: Path, soname: str) -> list[str]:
-    hardening = "-z now -z relro -z noexecstack -z text".split()
+    hardening = ("-z", "now", "-z", "relro", "-z", "noexecstack", "-z", "text")
     emulation = platform_of(target_name).linker_emulation
     return [
         *("-m", emulation, "-shared", "-nostdlib", "--no-undefined", *hardening),
@@ -195,12 +199,16 @@ def build_runtime(target_name: str, output_dir: Path) -> RuntimePaths:
     compiler = find_compiler(target_name)
     output_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=".build.") as folder:
-        runtime, runner = Path(folder, _RUNTIME_NAME), Path(folder, _RUNNER_NAME)
-        _compile(compiler, "src", runtime, ["-shared", f"-Wl,-soname,{_RUNTIME_NAME},--version-script=cuvil.map"])
-        _compile(compiler, "runner", runner, ["-fPIE", "-pie", str(runtime), "-Wl,-rpath,$ORIGIN"])
-        _check_needs(runtime, RUNTIME_MAY_NEED)
-        _check_needs(runner, RUNTIME_MAY_NEED | {_RUNTIME_NAME})
-        return RuntimePaths(runtime.replace(output_dir / runtime.name), runner.replace(output_dir / runner.name))
+        built = RuntimePaths(Path(folder, _RUNTIME_NAME), Path(folder, _RUNNER_NAME))
+        exports = f"-Wl,-soname,{_RUNTIME_NAME},--version-script=cuvil.map"
+        _compile(compiler, "src", built.runtime, ["-shared", exports])
+        _compile(compiler, "runner", built.runner, ["-pie", str(built.runtime), "-Wl,-rpath,$ORIGIN"])
+        _check_needs(built.runtime, RUNTIME_MAY_NEED)
+        _check_needs(built.runner, RUNTIME_MAY_NEED | {_RUNTIME_NAME})
+        return RuntimePaths(
+            runtime=built.runtime.replace(output_dir / _RUNTIME_NAME),
+            runner=built.runner.replace(output_dir / _RUNNER_NAME),
+        )
 
 
 def _compile(compiler: list[str], sources: str, output: Path, flags: list[str]) -> None:
@@ -226,13 +234,11 @@ def prebuilt(target_name: str) -> RuntimePaths:
     folder = PREBUILT_DIR / target_name
     paths = RuntimePaths(folder / _RUNTIME_NAME, folder / _RUNNER_NAME)
     if not paths.runtime.is_file() or not paths.runner.is_file():
-        raise ToolchainError(f"runtime for {target_name!r}: missing; expected {str(paths.runtime)!r}", hint=_REBUILD)
+        expected = f"{_RUNTIME_NAME} and {_RUNNER_NAME} in {str(folder)!r}"
+        raise ToolchainError(f"runtime for {target_name!r}: missing; expected {expected}", hint=_REBUILD)
     if _read_stamp(folder) != runtime_digest():
         raise ToolchainError(f"runtime for {target_name!r}: out of date; its sources changed", hint=_REBUILD)
     return paths
-
-
-_REBUILD = "python -m cuvil.toolchain builds it (needs the Python package ziglang or a C++ compiler for the target)"
 
 
 def build_prebuilt(target_names: Sequence[str] = tuple(PLATFORMS)) -> None:
@@ -274,14 +280,14 @@ def _is_host(target_name: str) -> bool:
 def _chosen_program(variable: str, text: str) -> list[str]:
     command = shlex.split(text)
     if not command or shutil.which(command[0]) is None:
-        raise ToolchainError(f"{variable}: no such program; got {text!r}", hint=f"unset {variable} to search for one")
+        raise ToolchainError(f"{variable}: no such program; got {text!r}", hint=f"unset {variable} to search")
     return command
 
 
 def _run(where: str, command: list[str], directory: Path | None = None) -> None:
     """Runs a tool; what it printed belongs to the error."""
     try:
-        finished = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace", check=False)
+        finished = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace")
     except OSError as error:
         raise ToolchainError(f"{where}: cannot start {command[0]!r}: {error.strerror}") from error
     if finished.returncode != 0:

@@ -148,7 +148,8 @@ bool list_cases(const char *folder, CaseList *cases, Problem *problem) {
     if (entry->d_name[0] != '.' && is_folder(folder, entry->d_name)) good = append(cases, entry->d_name);
   closedir(directory);
   if (!good) return fail(problem, "'%s': out of memory", folder);
-  if (cases->count == 0) return fail(problem, "'%s': no cases; expected at least one tensor folder inside, got none", folder);
+  if (cases->count == 0)
+    return fail(problem, "'%s': no cases; expected at least one tensor folder inside, got none", folder);
   qsort(cases->names, (size_t)cases->count, sizeof(char *), compare_names);
   return true;
 }

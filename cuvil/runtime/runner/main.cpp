@@ -50,7 +50,8 @@ int parse_options(int count, char **arguments, Options *options) {
   for (int i = 1; i < count; ++i) {
     if (strcmp(arguments[i], "--threads") == 0) {
       const char *text = i + 1 < count ? arguments[++i] : "";
-      if (!parse_threads(text, &options->num_threads)) return report_usage("--threads: expected a number from 0 to 1024", text);
+      if (!parse_threads(text, &options->num_threads))
+        return report_usage("--threads: expected a number from 0 to 1024", text);
     } else if (arguments[i][0] == '-') {
       return report_usage("unknown option; expected --threads or --help", arguments[i]);
     } else if (operands == 3) {

@@ -120,8 +120,8 @@ bool read_manifest(const char *path, Manifest *manifest, Problem *problem) {
   for (char *line = cut(&rest, '\n'); line != nullptr; line = cut(&rest, '\n')) {
     if (*line == 0) continue;
     if (!parse_entry(line, &manifest->entries[manifest->count++]))
-      return fail(problem, "'%s': line %" PRId64 " is damaged; expected 'tensor <dtype> <rank> <dims> <file> <name>'", path,
-                  manifest->count + 1);
+      return fail(problem, "'%s': line %" PRId64 " is damaged; expected 'tensor <dtype> <rank> <dims> <file> <name>'",
+                  path, manifest->count + 1);
   }
   return true;
 }
@@ -148,7 +148,8 @@ void format_shape(char *text, size_t size, const int64_t *dims, int64_t rank) {
 bool check_type(const char *folder, const Entry &entry, const cuvil_tensor_info &expected, Problem *problem) {
   const char *dtype = dtype_name(expected.dtype);
   if (strcmp(entry.dtype, dtype) != 0)
-    return fail(problem, "'%s': input '%s': wrong dtype; expected %s, got %s", folder, expected.name, dtype, entry.dtype);
+    return fail(problem, "'%s': input '%s': wrong dtype; expected %s, got %s", folder, expected.name, dtype,
+                entry.dtype);
   if (entry.rank == expected.rank && memcmp(entry.dims, expected.dims, (size_t)entry.rank * sizeof(int64_t)) == 0)
     return true;
   char wanted[256], found[256];
@@ -226,11 +227,13 @@ void *allocate_tensor(const cuvil_tensor_info &tensor) {
   return buffer;
 }
 
-bool read_tensors(const char *folder, const cuvil_tensor_info *expected, int64_t count, void **buffers, Problem *problem) {
+bool read_tensors(const char *folder, const cuvil_tensor_info *expected, int64_t count, void **buffers,
+                  Problem *problem) {
   Manifest manifest = {nullptr, nullptr, 0};
   bool good = read_manifest(path_of("%s/manifest.txt", folder).text, &manifest, problem);
   if (good && manifest.count != count)
-    good = fail(problem, "'%s': wrong number of inputs; expected %" PRId64 ", got %" PRId64, folder, count, manifest.count);
+    good = fail(problem, "'%s': wrong number of inputs; expected %" PRId64 ", got %" PRId64, folder, count,
+                manifest.count);
   const bool by_name = good && all_names_match(manifest, expected, count);
   for (int64_t i = 0; i < count && good; ++i) {
     const int64_t from = by_name ? find_by_name(manifest, expected[i].name) : i;
@@ -250,7 +253,8 @@ bool write_tensors(const char *folder, const char *temporary, const cuvil_tensor
 // Only what a tensor folder holds is removed; a folder with anything else in it then stays, and that is reported.
 bool remove_folder(const char *folder, Problem *problem) {
   DIR *directory = opendir(folder);
-  if (directory == nullptr) return errno == ENOENT || fail(problem, "'%s': cannot be opened: %s", folder, strerror(errno));
+  if (directory == nullptr)
+    return errno == ENOENT || fail(problem, "'%s': cannot be opened: %s", folder, strerror(errno));
   for (const dirent *entry = readdir(directory); entry != nullptr; entry = readdir(directory))
     if (is_tensor_file(entry->d_name)) unlink(path_of("%s/%s", folder, entry->d_name).text);
   closedir(directory);

@@ -11,7 +11,8 @@ namespace {
 int utf8_length(const unsigned char *text) {
   const unsigned char lead = text[0];
   if (lead < 0x80) return 1;
-  const int length = lead >= 0xc2 && lead <= 0xdf ? 2 : lead >= 0xe0 && lead <= 0xef ? 3 : lead >= 0xf0 && lead <= 0xf4 ? 4 : 0;
+  if (lead < 0xc2 || lead > 0xf4) return 0;
+  const int length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
   for (int i = 1; i < length; ++i)
     if ((text[i] & 0xc0) != 0x80) return 0;
   if ((lead == 0xe0 && text[1] < 0xa0) || (lead == 0xed && text[1] > 0x9f)) return 0;
@@ -37,8 +38,8 @@ Path path_of(const char *format, ...) {
   const int length = vsnprintf(path.text, sizeof path.text, format, arguments);
   va_end(arguments);
   if (length >= 0 && (size_t)length < sizeof path.text) return path;
-  fprintf(stderr, "cuvil-run: path too long; expected fewer than %zu bytes, got %d: %.80s...\n", sizeof path.text, length,
-          path.text);
+  fprintf(stderr, "cuvil-run: path too long; expected fewer than %zu bytes, got %d: %.80s...\n", sizeof path.text,
+          length, path.text);
   exit(2);
 }
 

@@ -60,9 +60,7 @@ inline FloatState read_float_state() {
   return state;
 }
 
-inline void write_float_state(const FloatState &state) {
-  __asm__ volatile("fscsr %0" : : "r"(state.fcsr) : "memory");
-}
+inline void write_float_state(const FloatState &state) { __asm__ volatile("fscsr %0" : : "r"(state.fcsr) : "memory"); }
 
 #else
 #error "cuvil runtime: supported machines are x86-64, AArch64 and RV64GC"

@@ -48,8 +48,8 @@ bool check_header(const char *path, const Elf64_Ehdr &header, Message message) {
     return false;
   }
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB) {
-    write_message(message, "'%s': wrong ELF format; expected 64-bit little-endian, got class %d, data encoding %d", path,
-                  header.e_ident[EI_CLASS], header.e_ident[EI_DATA]);
+    write_message(message, "'%s': wrong ELF format; expected 64-bit little-endian, got class %d, data encoding %d",
+                  path, header.e_ident[EI_CLASS], header.e_ident[EI_DATA]);
     return false;
   }
   if (header.e_machine != kHostMachine) {
@@ -93,7 +93,8 @@ bool check_file(const char *path, Message message) {
   Elf64_Ehdr header;
   memset(&header, 0, sizeof header);
   const bool whole = read_at(file, 0, &header, sizeof header);
-  if (!whole) write_message(message, "'%s': not a shared library; expected an ELF file, got fewer bytes than its header", path);
+  if (!whole)
+    write_message(message, "'%s': not a shared library; expected an ELF file, got fewer bytes than its header", path);
   const bool good = whole && check_header(path, header, message) && check_complete(path, file, header, message);
   close(file);
   return good;
@@ -142,8 +143,11 @@ bool find_tables(const char *path, Message message, Library *library) {
       !find_symbol(path, library->handle, "cuvil_model_weights", message, &weights) ||
       !find_symbol(path, library->handle, "cuvil_model_run", message, &run))
     return false;
-  library->tables = {(const int64_t *)info.address, (const char *)strings.address, weights.address,
-                     info.size_bytes / 8,           strings.size_bytes,            weights.size_bytes};
+  ModelTables &tables = library->tables;
+  tables = {(const int64_t *)info.address, (const char *)strings.address, weights.address, 0, 0, 0};
+  tables.info_words = info.size_bytes / (int64_t)sizeof(int64_t);
+  tables.strings_bytes = strings.size_bytes;
+  tables.weights_bytes = weights.size_bytes;
   library->run = (cuvil_run_function)run.address;
   return true;
 }

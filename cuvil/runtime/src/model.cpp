@@ -29,7 +29,8 @@ cuvil_status make_model(const char *where, const Library &library, Message messa
   return CUVIL_OK;
 }
 
-cuvil_status copy_tensor(const cuvil_model *model, int64_t first, int64_t count, int64_t index, cuvil_tensor_info *info) {
+cuvil_status copy_tensor(const cuvil_model *model, int64_t first, int64_t count, int64_t index,
+                         cuvil_tensor_info *info) {
   if (info == nullptr || index < 0 || index >= count) return CUVIL_INVALID_ARGUMENT;
   *info = model->info.tensors[first + index];
   return CUVIL_OK;

@@ -48,7 +48,8 @@ struct Reader {
   }
 
   bool identity() const {
-    if (tables.info_words < kHeaderWords) return in_range("words of the model's tables", tables.info_words, 12, INT64_MAX);
+    if (tables.info_words < kHeaderWords)
+      return in_range("words of the model's tables", tables.info_words, 12, INT64_MAX);
     if (word(kMagicWord) != kModelMagic) {
       write_message(message, "%s: no cuvil model; expected magic 0x%" PRIx64 ", got 0x%" PRIx64, where, kModelMagic,
                     (uint64_t)word(kMagicWord));
@@ -68,9 +69,7 @@ struct Reader {
   }
 
   // One final NUL ends every string that starts inside.
-  bool strings_end() const {
-    return equal("last byte of the strings", tables.strings[word(kStringsWord) - 1], 0);
-  }
+  bool strings_end() const { return equal("last byte of the strings", tables.strings[word(kStringsWord) - 1], 0); }
 
   bool weights_aligned() const {
     return equal("address of the weights modulo 64", (int64_t)((uintptr_t)tables.weights % kAlignmentBytes), 0);

@@ -1,5 +1,5 @@
-// Range i of n runs on thread i: range 0 on the caller, the others on workers. Each worker has a signal word of its own
-// that it spins on briefly and then sleeps on (futex), so an idle pool costs nothing and a busy machine is not burdened.
+// Range i of n runs on thread i: range 0 on the caller, the others on workers. Each worker has a signal word of its
+// own; it spins on it briefly, then sleeps on it (futex): an idle pool costs nothing, a busy machine is not burdened.
 
 #include "thread_pool.h"
 
@@ -93,6 +93,8 @@ uint32_t spin(const uint32_t *word, int64_t spin_ns, Done done) {
       pause_briefly();
       seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     }
+    // The thread that is waited for may be queued behind this one on the same processor.
+    if (!done(seen)) sched_yield();
   } while (!done(seen) && now_ns() < deadline);
   return seen;
 }

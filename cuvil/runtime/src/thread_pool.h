@@ -1,4 +1,4 @@
-// A session's threads: they share out index ranges of parallel loops by a fixed rule, so results can't depend on timing.
+// A session's threads. They share out the ranges of parallel loops by a fixed rule, so results can't hang on timing.
 #pragma once
 
 #include <stdint.h>
