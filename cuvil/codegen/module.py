@@ -6,20 +6,11 @@ runtime reads; `cuvil/runtime/include/cuvil/runtime.h` documents it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
+from cuvil.artifact import RUN_SYMBOL, INFO_SYMBOL, STRINGS_SYMBOL, Description, Signature
 from cuvil.codegen.kernel import Function, emit_kernel
 from cuvil.ir.graph import Value
-from cuvil.ir.types import TensorType
 from cuvil.plan import Call, Plan, Program, Slot
 from cuvil.targets.target import Target
-
-INFO_SYMBOL = "cuvil_model_info"
-STRINGS_SYMBOL = "cuvil_model_strings"
-WEIGHTS_SYMBOL = "cuvil_model_weights"
-RUN_SYMBOL = "cuvil_model_run"
-EXPORTED_SYMBOLS = (INFO_SYMBOL, STRINGS_SYMBOL, WEIGHTS_SYMBOL, RUN_SYMBOL)
 
 _MAGIC = 0x4C49565543
 _ABI_VERSION = 1
@@ -29,22 +20,6 @@ _PARALLEL_FLOPS = 1 << 16
 """Work below which waking another thread costs more than it saves."""
 
 _ATTRIBUTES = '#0 = { nounwind "no-builtins" "frame-pointer"="none" "prefer-vector-width"="512" }'
-
-
-@dataclass(frozen=True)
-class Description:
-    """A model's inputs, outputs and sizes, as the words and strings that the runtime reads."""
-
-    words: tuple[int, ...]
-    strings: bytes
-
-
-@dataclass(frozen=True)
-class Signature:
-    """The model's inputs and outputs by their names in the user's model."""
-
-    inputs: tuple[tuple[str, TensorType], ...]
-    outputs: tuple[tuple[str, TensorType], ...]
 
 
 def describe(name: str, signature: Signature, plan: Plan, target: Target) -> Description:
@@ -176,9 +151,3 @@ def _emit_pointer(ref: str, operand: Value, program: Program, plan: Plan, lines:
     lines.append(f"  {ref} = getelementptr i8, ptr %{slot.space}, i64 {slot.position}")
     return ref
 
-
-def signature_of(program: Program, output_names: Sequence[str]) -> Signature:
-    """The model's inputs and outputs, by name."""
-    inputs = tuple((value.name, value.type) for value in program.inputs)
-    outputs = tuple((name, value.type) for name, value in zip(output_names, program.outputs, strict=True))
-    return Signature(inputs, outputs)
