@@ -1,0 +1,234 @@
+"""Runs a kernel by the meaning of its loops: the judge of all generated code.
+
+Vector loops run in one go, as NumPy arrays with one axis per enclosing vector loop; all other loops run
+one iteration at a time. Inner vector loops come first among the axes, so that a value from outside an
+inner loop broadcasts over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from cuvil import exact
+from cuvil.ir.types import Array
+from cuvil.loops.kernel import Buffer, Const, Declare, Expr, For, Kernel, Let, Load, Op, Stmt, Store, Var
+
+Order = Literal["vectors", "ascending", "descending"]
+
+_POISON_WORD = 0x5A5A5A5A
+"""What undefined integers hold; undefined floats hold NaN."""
+
+
+def run_kernel(
+    kernel: Kernel, buffers: Mapping[str, Array] | Sequence[Array], *, order: Order = "vectors"
+) -> None:
+    """Runs `kernel`, writing its outputs in place.
+
+    A kernel that keeps its promises gives the same bits in every `order`, which tests rely on.
+
+    Args:
+        kernel: what to run.
+        buffers: the parameters by name, or in the kernel's order. Scratch may be left out.
+        order: `vectors` evaluates vector loops in one go; `ascending` runs all loops one iteration after
+            the other, which is the definition; `descending` does, too, and runs the loops that promise
+            independence (vector and parallel ones) backwards.
+
+    Raises:
+        ValueError: a buffer is missing or does not fit, an input is stored to, or several iterations of a
+            vector loop store to one element.
+        IndexError: an index leaves its buffer.
+    """
+    machine = _Machine(kernel.name, _bind(kernel, buffers), order)
+    with np.errstate(all="ignore"):
+        machine.run(kernel.body)
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """A buffer's elements; one that lives inside `depth` vector loops has their axes after its own."""
+
+    array: Array
+    depth: int = 0
+
+
+def _bind(kernel: Kernel, buffers: Mapping[str, Array] | Sequence[Array]) -> dict[Buffer, _Memory]:
+    given = buffers if isinstance(buffers, Mapping) else _by_name(kernel, buffers)
+    unknown = set(given) - {param.name for param in kernel.params}
+    if unknown:
+        raise ValueError(f"kernel {kernel.name!r}: no such buffers {sorted(unknown)}")
+    return {param: _Memory(_bind_one(kernel, param, given)) for param in kernel.params}
+
+
+def _by_name(kernel: Kernel, arrays: Sequence[Array]) -> dict[str, Array]:
+    params = kernel.params
+    if len(arrays) != len(params):
+        params = tuple(param for param in params if param.role != "scratch")
+    if len(arrays) != len(params):
+        raise ValueError(f"kernel {kernel.name!r}: expected {len(params)} buffers, got {len(arrays)}")
+    return {param.name: array for param, array in zip(params, arrays, strict=True)}
+
+
+def _bind_one(kernel: Kernel, param: Buffer, given: Mapping[str, Array]) -> Array:
+    if param.name not in given and param.role == "scratch":
+        return _undefined(param, ())
+    if param.name not in given:
+        raise ValueError(f"kernel {kernel.name!r}: buffer {param.name!r} is missing")
+    array = given[param.name]
+    if array.dtype != param.dtype.numpy or array.shape != param.shape:
+        expected, got = f"{param.dtype}{list(param.shape)}", f"{array.dtype}{list(array.shape)}"
+        raise ValueError(f"kernel {kernel.name!r}: buffer {param.name!r}: expected {expected}, got {got}")
+    view = array.view()
+    view.flags.writeable = array.flags.writeable and param.role != "input"
+    return view
+
+
+def _undefined(buffer: Buffer, batch: tuple[int, ...]) -> Array:
+    value = np.nan if buffer.dtype.kind == "float" else _POISON_WORD
+    return np.full(buffer.shape + batch, value, buffer.dtype.numpy)
+
+
+_Memo = dict[int, Array]
+"""The values of one statement's expressions by their `id`: shared ones are evaluated once."""
+
+
+class _Machine:
+    """The state of one run."""
+
+    def __init__(self, name: str, memory: dict[Buffer, _Memory], order: Order) -> None:
+        self._name = name
+        self._memory = memory
+        self._order = order
+        self._values: dict[str, Array] = {}
+        self._lanes: list[Array] = []
+        """The indices of the enclosing vector loops, outermost first; each along its own axis."""
+
+    def run(self, body: Iterable[Stmt]) -> None:
+        for stmt in body:
+            match stmt:
+                case Let():
+                    self._values[stmt.var.name] = self._evaluate(stmt.value, {})
+                case Declare():
+                    memory = _Memory(_undefined(stmt.buffer, self._batch), len(self._lanes))
+                    self._memory[stmt.buffer] = memory
+                case Store():
+                    self._store(stmt, {})
+                case For():
+                    self._loop(stmt)
+
+    @property
+    def _batch(self) -> tuple[int, ...]:
+        """Extents of the enclosing vector loops, innermost first."""
+        return tuple(len(lane) for lane in reversed(self._lanes))
+
+    def _loop(self, loop: For) -> None:
+        if loop.kind == "vector" and self._order == "vectors":
+            self._run_lanes(loop)
+            return
+        backwards = self._order == "descending" and (loop.parallel or loop.kind == "vector")
+        indices = range(loop.extent)
+        for index in reversed(indices) if backwards else indices:
+            self._values[loop.var.name] = np.int64(index)  # type: ignore[assignment]  # a 0-d array in effect
+            self.run(loop.body)
+
+    def _run_lanes(self, loop: For) -> None:
+        if loop.extent == 0:
+            return
+        lane = np.arange(loop.extent, dtype=np.int64).reshape((-1,) + (1,) * len(self._lanes))
+        self._lanes.append(lane)
+        self._values[loop.var.name] = lane
+        self.run(loop.body)
+        self._lanes.pop()
+
+    def _evaluate(self, expr: Expr, memo: _Memo) -> Array:
+        key = id(expr)
+        if key not in memo:
+            memo[key] = self._compute(expr, memo)
+        return memo[key]
+
+    def _compute(self, expr: Expr, memo: _Memo) -> Array:
+        match expr:
+            case Const():
+                constant: Array = expr.dtype.numpy.type(expr.value)
+                return constant
+            case Var():
+                return self._values[expr.name]
+            case Load():
+                return self._load(expr, memo)
+            case Op():
+                return self._operate(expr, memo)
+        raise TypeError(f"kernel {self._name!r}: not an expression: {expr!r}")
+
+    def _operate(self, op: Op, memo: _Memo) -> Array:
+        args = [self._evaluate(arg, memo) for arg in op.args]
+        result = _apply(op, args)
+        if result.dtype != op.dtype.numpy:
+            got = f"{result.dtype} from {[str(arg.dtype) for arg in args]}"
+            raise TypeError(f"kernel {self._name!r}: {op.opcode}: expected {op.dtype}, got {got}")
+        return result
+
+    def _load(self, load: Load, memo: _Memo) -> Array:
+        memory = self._memory[load.buffer]
+        index = self._index(load.buffer, load.index, memo)
+        value: Array = memory.array[self._place(memory, index)]
+        return value.copy()  # not a view: later stores must not change it
+
+    def _store(self, store: Store, memo: _Memo) -> None:
+        memory = self._memory[store.buffer]
+        value = self._evaluate(store.value, memo)
+        if value.dtype != memory.array.dtype:
+            raise TypeError(f"kernel {self._name!r}: {value.dtype} stored to {store.buffer.name!r}")
+        index = self._index(store.buffer, store.index, memo)
+        if memory.depth < len(self._lanes):
+            self._check_distinct(store.buffer, memory, index)
+        memory.array[self._place(memory, index)] = value
+
+    def _index(self, buffer: Buffer, index: tuple[Expr, ...], memo: _Memo) -> list[Array]:
+        values = [self._evaluate(i, memo) for i in index]
+        for axis, (value, extent) in enumerate(zip(values, buffer.shape, strict=True)):
+            low, high = np.min(value), np.max(value)
+            if low < 0 or high >= extent:
+                got = low if low < 0 else high
+                raise IndexError(
+                    f"kernel {self._name!r}: index {axis} leaves buffer {buffer.name!r}; "
+                    f"expected 0 <= index < {extent}, got {got}"
+                )
+        return values
+
+    def _place(self, memory: _Memory, index: list[Array]) -> Any:
+        """What to subscript the array with: plain integers where possible, which is faster."""
+        if all(np.ndim(i) == 0 for i in index):
+            return (*(int(i) for i in index), ...)
+        return tuple(index) + self._own_lanes(memory)
+
+    def _own_lanes(self, memory: _Memory) -> tuple[Array, ...]:
+        return tuple(reversed(self._lanes[: memory.depth]))
+
+    def _check_distinct(self, buffer: Buffer, memory: _Memory, index: list[Array]) -> None:
+        parts = [*index, *self._own_lanes(memory)]
+        flat: Array = np.zeros((), np.int64)
+        for part, extent in zip(parts, memory.array.shape, strict=True):
+            flat = flat * extent + part
+        flat = np.broadcast_to(flat, self._batch).ravel()
+        if not np.all(np.diff(flat) > 0) and np.unique(flat).size < flat.size:
+            raise ValueError(
+                f"kernel {self._name!r}: iterations of a vector loop store to one element of {buffer.name!r}"
+            )
+
+
+def _apply(op: Op, args: list[Array]) -> Array:
+    match op.opcode:
+        case "fma":
+            return exact.fma(*args)
+        case "select":
+            return exact.select(*args)
+        case "bitcast":
+            return exact.bitcast(args[0], op.dtype.numpy)
+        case "cast":
+            return exact.cast(args[0], op.dtype.numpy)
+    if op.opcode in exact.UNARY:
+        return exact.UNARY[op.opcode](*args)
+    return exact.BINARY[op.opcode](*args)
