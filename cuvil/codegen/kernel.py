@@ -121,7 +121,7 @@ class _KernelEmitter:
     def _emit_for(self, loop: For) -> None:
         if loop.kind == "vector" and self._lanes == 1:
             self._emit_vector(loop)
-        elif loop.kind == "unroll" or loop.extent == 1:
+        elif loop.kind == "unroll" or loop.extent == 1 or self._unrolls_inside(loop):
             for step in range(loop.extent):
                 self._emit_iteration(loop, Affine(step), self._lanes)
         else:
@@ -163,6 +163,12 @@ class _KernelEmitter:
         if chunks <= _MAX_UNROLLED_CHUNKS:
             return True
         return chunks <= _MAX_UNROLLED_LOCAL_CHUNKS and _touches_outer_local(loop)
+
+    def _unrolls_inside(self, loop: For) -> bool:
+        """Inside a vector loop, another one runs lane by lane."""
+        if loop.kind != "vector" or loop.extent > _MAX_UNROLLED_LOCAL_CHUNKS:
+            return False
+        return _touches_outer_local(loop)
 
     def _emit_parallel(self, loop: For) -> None:
         begin, end = Register("%begin", INT64), Register("%end", INT64)
