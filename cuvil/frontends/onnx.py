@@ -55,7 +55,7 @@ def load_onnx(source: Source, shapes: Mapping[str, tuple[int, ...]] | None = Non
 
 
 def location(node: onnx.NodeProto, number: int) -> str:
-    """How messages name a node: its type and name, and the line of Python that it came from if that is known."""
+    """How messages name a node: its type and name, and the line of Python that made it, if known."""
     name = f"{node.name!r}" if node.name else f"#{number}"
     return f"{node.op_type} {name}{_source_line(node)}"
 
@@ -169,9 +169,7 @@ class _GraphImport:
                 f"{loc}: operand {name!r} is undefined; expected an input, initializer or result"
             )
         if self._has_cycle():
-            return ModelError(
-                f"{loc}: operand {name!r} depends on this node; expected a graph without cycles"
-            )
+            return ModelError(f"{loc}: operand {name!r} is part of a cycle; expected a graph without cycles")
         return ModelError(
             f"{loc}: operand {name!r} comes from the later node {producers[name]}; "
             "expected nodes in topological order"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import onnx
 import onnx.external_data_helper
@@ -19,13 +20,13 @@ MIN_OPSET = 7
 MAX_OPSET = 28
 """The last operator set whose changes the importers know."""
 
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto
+Source: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 _EXPORT_HINT = "export the model with torch.onnx.export(..., 'model.onnx')"
 _IMPOSTORS = (
     (
         b"version https://git-lfs",
-        "is a git-lfs pointer, not the model",
+        "is a git-lfs pointer; expected an ONNX model",
         "fetch the model with `git lfs pull`",
     ),
     (b"PK\x03\x04", "is a zip archive, such as torch.save writes; expected an ONNX model", _EXPORT_HINT),
@@ -143,7 +144,7 @@ def _load_external_data(proto: onnx.ModelProto, folder: Path | None, where: str)
     external = [tensor for tensor in _tensors(proto.graph) if uses(tensor)]
     if external and folder is None:
         raise ModelError(
-            f"{where}: tensor {external[0].name!r} lies in another file; expected a model with all of its data",
+            f"{where}: tensor {external[0].name!r} lies in another file; expected all data in the model",
             hint="pass the path of the .onnx file, or save the model without external data",
         )
     for tensor in external:
