@@ -79,11 +79,11 @@ def test_a_sound_graph_passes() -> None:
         ),
         (
             lambda g: _with_node(g, results=(Value("z", TensorType(INT64, (2,))),)),
-            "there: same: %z differs from what the operator infers; expected f32[2], got i64[2]",
+            "there: same: result types are not what the operator infers; expected f32[2], got %z: i64[2]",
         ),
         (
             lambda g: _with_node(g, results=()),
-            "there: same: no result differs from what the operator infers; expected f32[2], got none",
+            "there: same: result types are not what the operator infers; expected f32[2], got none",
         ),
         (lambda g: _with_node(g, attrs={"axes": [1]}), "there: same: attribute 'axes' has a foreign type"),
         (lambda g: _with_node(g, attrs={"n": np.int64(1)}), "there: same: attribute 'n' has a foreign type"),
