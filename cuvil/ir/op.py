@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cuvil.ir.types import Array, TensorType
 
 if TYPE_CHECKING:
-    from cuvil.ir.graph import Graph
     from cuvil.loops.kernel import Expr
 
-Attr: TypeAlias = "int | float | str | bool | tuple[int, ...] | tuple[float, ...] | Graph"
 Attrs = Mapping[str, Any]
+"""Numbers, strings, tuples of them, or a graph, by name."""
 
 Infer = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
 Evaluate = Callable[[Sequence[Array], Attrs], tuple[Array, ...]]
@@ -27,7 +26,7 @@ class OpDef:
     Attributes:
         infer: result types from operand types; raises `ModelError` where they do not fit.
         evaluate: the operator's meaning in NumPy, written apart from its loops.
-        lower: builds its kernels from a `LowerContext` and the node. Unset for `scalar` and `view` operators.
+        lower: builds its kernels, given a `LowerContext` and the node. Unset for `scalar` and `view` operators.
         scalar: for an elementwise operator: its result from one element of each (broadcast) operand.
         view: the result is the first operand's memory under another shape.
         exact: `evaluate` gives the contract's bits on any host (data movement, integers, + - * / sqrt).

@@ -1,10 +1,9 @@
 """Elementary functions as expressions of the loop IR: one source for all targets, vector body and remainder.
 
-Each takes and gives float32. It is evaluated in float64, by a fixed polynomial in Horner form with fused
-steps, and rounded to float32 once; so its error is half a unit in the last place (ULP) plus little more
-than the polynomial's. There are no tables, no branches, at most one division, and only such integer
-operations as every vector unit has on 64-bit lanes. An argument of another type is refused with
-`UnsupportedError`.
+Each takes and gives float32. It is evaluated in float64, by a fixed polynomial with fused steps, and rounded
+to float32 once; so its error is half a unit in the last place (ULP) plus little more than the polynomial's.
+There are no tables, no branches, at most one division, and only such integer operations as every vector
+unit has on 64-bit lanes. An argument of another type is refused with `UnsupportedError`.
 
 `tests/numerics/fit_elementary.py` computes the coefficients; each list states its largest relative error.
 """
@@ -91,7 +90,7 @@ LOG1P_SLOPE = coefficients(
 """log(1 + f) / f for 1/sqrt(2) <= 1 + f <= sqrt(2), relative error 2^-33.2."""
 
 ERF_LIMIT = 3.9375
-"""From here on erf rounds to 1."""
+"""From 3.92 on erf rounds to 1."""
 
 ERF_CENTRE = ERF_LIMIT**2 / 2
 
@@ -118,10 +117,12 @@ ERF_SLOPE = coefficients(
 )
 """erf(x) / x as a polynomial in x^2 - ERF_CENTRE, for |x| <= ERF_LIMIT, relative error 2^-32.2."""
 
-TINIEST_EXP = -104.0
-"""At and below it exp rounds to 0."""
-EXP_OVERFLOW = 89.0
-"""From here on exp rounds to infinity; the true threshold, 88.73, is met by the rounding itself."""
+EXP_LOWEST = -104.0
+"""Here exp rounds to 0; the least argument that does not, -103.97, is left to the rounding."""
+
+EXP_HIGHEST = 89.0
+"""Here exp rounds to infinity; the least argument that does, 88.723, is left to the rounding."""
+
 TANH_LIMIT = 10.0
 """From 9.02 on tanh rounds to 1."""
 
@@ -135,7 +136,7 @@ def exp(x: Expr) -> Expr:
     Numerics: at most 0.54 ULP; exp(-inf) = 0, exp(inf) = inf, NaN for NaN; subnormal results are kept.
     """
     _check_float32("exp", x)
-    bounded = maximum(minimum(x, EXP_OVERFLOW), TINIEST_EXP)
+    bounded = maximum(minimum(x, EXP_HIGHEST), EXP_LOWEST)
     f, scale = _split_power(cast(bounded, FLOAT64), LOG2_E)
     return cast(_horner(EXP2, f) * scale, FLOAT32)
 
@@ -147,7 +148,7 @@ def sigmoid(x: Expr) -> Expr:
     sigmoid(inf) = 1, NaN for NaN.
     """
     _check_float32("sigmoid", x)
-    bounded = maximum(minimum(x, -TINIEST_EXP), TINIEST_EXP)
+    bounded = maximum(minimum(x, -EXP_LOWEST), EXP_LOWEST)
     f, scale = _split_power(cast(bounded, FLOAT64), -LOG2_E)
     return cast(1.0 / fma(_horner(EXP2, f), scale, 1.0), FLOAT32)
 
@@ -172,7 +173,7 @@ def erf(x: Expr) -> Expr:
     """
     _check_float32("erf", x)
     bounded = cast(maximum(minimum(x, ERF_LIMIT), -ERF_LIMIT), FLOAT64)
-    return cast(_horner(ERF_SLOPE, fma(bounded, bounded, -ERF_CENTRE)) * bounded, FLOAT32)
+    return cast(_two_chains(ERF_SLOPE, fma(bounded, bounded, -ERF_CENTRE)) * bounded, FLOAT32)
 
 
 def log(x: Expr) -> Expr:
@@ -183,7 +184,7 @@ def log(x: Expr) -> Expr:
     """
     _check_float32("log", x)
     exponent, f = _split_logarithm(cast(x, FLOAT64))
-    value = cast(fma(exponent, LN2, _horner(LOG1P_SLOPE, f) * f), FLOAT32)
+    value = cast(fma(exponent, LN2, _two_chains(LOG1P_SLOPE, f) * f), FLOAT32)
     value = select(compare("lt", x, math.inf), value, x)
     outside = select(compare("eq", x, 0.0), Const(-math.inf, FLOAT32), Const(math.nan, FLOAT32))
     return select(compare("le", x, 0.0), outside, value)
@@ -199,6 +200,12 @@ def _horner(polynomial: tuple[float, ...], x: Expr) -> Expr:
     for coefficient in reversed(polynomial[:-1]):
         value = fma(value, x, coefficient)
     return value
+
+
+def _two_chains(polynomial: tuple[float, ...], x: Expr) -> Expr:
+    """Even and odd powers apart: half the latency of one long chain, for one more multiplication."""
+    square = x * x
+    return fma(_horner(polynomial[1::2], square), x, _horner(polynomial[::2], square))
 
 
 def _split_power(x: Expr, factor: float) -> tuple[Expr, Expr]:

@@ -19,7 +19,10 @@ from cuvil.loops.build import KernelBuilder
 from cuvil.loops.contraction import Contraction, Span, split_columns, split_rows
 from cuvil.loops.kernel import Expr
 from cuvil.ops.context import LowerContext
-from cuvil.ops.foreign import ForeignNode
+from cuvil.ops.elementwise import ADD, MUL, scalar_constant
+from cuvil.ops.foreign import ForeignNode, Importer
+from cuvil.ops.movement import transposed
+from cuvil.ops.reshape import reshaped
 from cuvil.ops.tiled import Tiled, emit_tiled, pack_panels
 
 
@@ -119,3 +122,42 @@ def _batch_index(shape: Shape, full: Shape, flat: Expr) -> tuple[Expr, ...]:
 MATMUL = OpDef("matmul", _infer_matmul, _evaluate_matmul, lower=_lower_matmul)
 
 OPERATORS = (MATMUL,)
+
+
+def multiplied(node: ForeignNode, left: Value, right: Value) -> Value:
+    """The matrix product of two imported values."""
+    return node.emit(MATMUL, [left, right])
+
+
+def _import_matmul(node: ForeignNode) -> list[Value]:
+    """A vector on either side gets an extent of 1 for the product, and loses it afterwards."""
+    left, right = node.operand(0), node.operand(1)
+    a = reshaped(node, left, (1, *left.type.shape)) if left.type.rank == 1 else left
+    b = reshaped(node, right, (*right.type.shape, 1)) if right.type.rank == 1 else right
+    product = multiplied(node, a, b)
+    shape = list(product.type.shape)
+    if right.type.rank == 1:
+        del shape[-1]
+    if left.type.rank == 1:
+        del shape[-1 if right.type.rank == 1 else -2]
+    return [reshaped(node, product, shape)]
+
+
+def _import_gemm(node: ForeignNode) -> list[Value]:
+    left, right, bias = node.operand(0), node.operand(1), node.optional(2)
+    if node.attrs.get("transA", 0):
+        left = transposed(node, left, (1, 0))
+    if node.attrs.get("transB", 0):
+        right = transposed(node, right, (1, 0))
+    result = _scaled(node, multiplied(node, left, right), "alpha")
+    if bias is None:
+        return [result]
+    return [node.emit(ADD, [result, _scaled(node, bias, "beta")])]
+
+
+def _scaled(node: ForeignNode, value: Value, attribute: str) -> Value:
+    factor = node.attrs.get(attribute, 1.0)
+    return value if factor == 1.0 else node.emit(MUL, [value, scalar_constant(node, value, factor)])
+
+
+ONNX: dict[str, Importer] = {"MatMul": _import_matmul, "Gemm": _import_gemm}

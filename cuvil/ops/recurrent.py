@@ -12,7 +12,7 @@ import numpy as np
 
 from cuvil.errors import ModelError
 from cuvil.exact import fma32
-from cuvil.ir.graph import Node
+from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
 from cuvil.ir.types import FLOAT32, Array, TensorType
 from cuvil.loops.build import KernelBuilder
@@ -20,6 +20,11 @@ from cuvil.loops.contraction import Contraction, Span, Tile, emit_tile, split_co
 from cuvil.loops.kernel import Buffer, Expr
 from cuvil.ops.context import LowerContext
 from cuvil.ops.elementary import sigmoid, tanh
+from cuvil.ops.elementwise import ADD
+from cuvil.ops.foreign import ForeignNode, Importer
+from cuvil.ops.matmul import multiplied
+from cuvil.ops.movement import CONCAT, sliced, transposed
+from cuvil.ops.reshape import reshaped
 from cuvil.ops.tiled import pack_panels
 
 GATES = 4
@@ -138,3 +143,68 @@ def _emit_cell(b: KernelBuilder, buffers: tuple[Buffer, Buffer, Buffer, Buffer],
 LSTM = OpDef("lstm", _infer, _evaluate, lower=_lower)
 
 OPERATORS = (LSTM,)
+
+
+def _import_lstm(node: ForeignNode) -> list[Value]:
+    """One pass for each direction; the input product of all steps is a single matrix product."""
+    _check_lstm(node)
+    x = node.operand(0)
+    directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+    order = directions[node.attrs.get("direction", "forward")]
+    runs = [_import_direction(node, x, number, reverse) for number, reverse in enumerate(order)]
+    results = [
+        [reshaped(node, value, (*value.type.shape[:-2], 1, *value.type.shape[-2:])) for value in run]
+        for run in runs
+    ]
+    return [_joined(node, parts) for parts in zip(*results, strict=True)][: len(node.result_names)]
+
+
+def _joined(node: ForeignNode, parts: Sequence[Value]) -> Value:
+    if len(parts) == 1:
+        return parts[0]
+    return node.emit(CONCAT, parts, {"axis": parts[0].type.rank - 3})
+
+
+def _check_lstm(node: ForeignNode) -> None:
+    x, lengths = node.operand(0), node.optional_constant(4, "sequence_lens")
+    if lengths is not None and np.any(lengths != x.type.shape[0]):
+        raise node.unsupported("sequence_lens shorter than the sequence")
+    defaults = {"layout": 0, "input_forget": 0, "clip": None}
+    for name, default in defaults.items():
+        if node.attrs.get(name, default) != default:
+            raise node.unsupported(f"the attribute {name}={node.attrs[name]!r}")
+    activations = node.attrs.get("activations", ())
+    if any(name not in ("Sigmoid", "Tanh") for name in activations) or tuple(activations[::3]) not in (
+        (),
+        ("Sigmoid",),
+        ("Sigmoid", "Sigmoid"),
+    ):
+        raise node.unsupported(f"the activations {list(activations)}")
+    if node.optional(7) is not None:
+        raise node.unsupported("the peephole operand P")
+    if node.attrs.get("direction", "forward") not in ("forward", "reverse", "bidirectional"):
+        raise ModelError(f"{node.loc}: unknown direction {node.attrs['direction']!r}")
+
+
+def _import_direction(node: ForeignNode, x: Value, number: int, reverse: bool) -> tuple[Value, ...]:
+    """The op's three results for direction `number`."""
+    weights, recurrent = (_direction(node, node.operand(position), number) for position in (1, 2))
+    size, batch = recurrent.type.shape[1], x.type.shape[1]
+    gates = multiplied(node, x, transposed(node, weights, (1, 0)))
+    bias = node.optional(3)
+    if bias is not None:
+        both = _direction(node, bias, number)
+        halves = [sliced(node, both, 0, start, GATES * size) for start in (0, GATES * size)]
+        gates = node.emit(ADD, [gates, node.emit(ADD, halves)])
+    zero = node.builder.constant(np.zeros((batch, size), np.float32))
+    states = [node.optional(position) for position in (5, 6)]
+    hidden, cell = (zero if state is None else _direction(node, state, number) for state in states)
+    operands = [gates, transposed(node, recurrent, (1, 0)), hidden, cell]
+    return node.builder.node(LSTM, operands, {"reverse": reverse}, loc=node.loc, names=["y", "h", "c"])
+
+
+def _direction(node: ForeignNode, value: Value, number: int) -> Value:
+    return reshaped(node, sliced(node, value, 0, number, 1), value.type.shape[1:])
+
+
+ONNX: dict[str, Importer] = {"LSTM": _import_lstm}

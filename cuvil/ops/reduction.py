@@ -13,14 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from cuvil.errors import ModelError
-from cuvil.ir.graph import Node
+from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
 from cuvil.ir.types import BY_NUMPY_NAME, FLOAT32, Array, DType, Shape, TensorType
 from cuvil.loops.build import KernelBuilder
 from cuvil.loops.kernel import Expr, maximum, minimum, sqrt
 from cuvil.loops.reduce import LANES, TREE, emit_reduction
+from cuvil.ops.axes import all_axes, integers, one_axis
 from cuvil.ops.context import LowerContext
 from cuvil.ops.elementary import exp
+from cuvil.ops.foreign import ForeignNode, Importer
+from cuvil.ops.movement import EXPAND, transposed
+from cuvil.ops.reshape import reshaped
 
 
 @dataclass(frozen=True)
@@ -222,3 +226,90 @@ REDUCTION_OPS: dict[str, OpDef] = {
 }
 
 OPERATORS = (SOFTMAX, LAYER_NORM, *REDUCTION_OPS.values())
+
+
+def _import_reduction(op: OpDef, axes_since: int) -> Importer:
+    """`axes` is an operand from opset `axes_since` on; without axes, all are reduced."""
+
+    def load(node: ForeignNode) -> list[Value]:
+        x = node.operand(0)
+        axes = integers(node, "axes", 1, axes_since)
+        if not axes and node.attrs.get("noop_with_empty_axes", 0):
+            return [x]
+        reduced = sorted(all_axes(node, axes or range(x.type.rank), x.type.rank))
+        return [_reduced(node, op, x, reduced, keepdims=bool(node.attrs.get("keepdims", 1)))]
+
+    return load
+
+
+def _reduced(node: ForeignNode, op: OpDef, x: Value, axes: Sequence[int], *, keepdims: bool) -> Value:
+    """Reduces any axes: ones that are not neighbours are brought to the end first."""
+    rank = x.type.rank
+    if not axes:
+        return x
+    shape = [1 if axis in axes else extent for axis, extent in enumerate(x.type.shape)]
+    final = shape if keepdims else [extent for axis, extent in enumerate(shape) if axis not in axes]
+    if list(axes) != list(range(axes[0], axes[0] + len(axes))):
+        x = transposed(node, x, [axis for axis in range(rank) if axis not in axes] + list(axes))
+        axes = range(rank - len(axes), rank)
+    value = node.emit(op, [x], {"axes": tuple(axes), "keepdims": False})
+    return reshaped(node, value, final)
+
+
+def _import_global_pool(op: OpDef) -> Importer:
+    def load(node: ForeignNode) -> list[Value]:
+        """Channels go last, as in all pooling; the spatial axes are then neighbours before them."""
+        x = node.operand(0)
+        rank = x.type.rank
+        moved = transposed(node, x, (0, *range(2, rank), 1))
+        value = node.emit(op, [moved], {"axes": tuple(range(1, rank - 1)), "keepdims": True})
+        return [transposed(node, value, (0, rank - 1, *range(1, rank - 1)))]
+
+    return load
+
+
+def _import_softmax(node: ForeignNode) -> list[Value]:
+    """From opset 13 on along one axis; before, along all axes from `axis` on together."""
+    x = node.operand(0)
+    rank = x.type.rank
+    if node.opset < 13:
+        axis = one_axis(node, node.attrs.get("axis", 1), rank)
+        flat = reshaped(node, x, (math.prod(x.type.shape[:axis]), math.prod(x.type.shape[axis:])))
+        return [reshaped(node, node.emit(SOFTMAX, [flat]), x.type.shape)]
+    axis = one_axis(node, node.attrs.get("axis", -1), rank)
+    if axis == rank - 1:
+        return [node.emit(SOFTMAX, [x])]
+    swap = list(range(rank))
+    swap[axis], swap[-1] = swap[-1], swap[axis]
+    return [transposed(node, node.emit(SOFTMAX, [transposed(node, x, swap)]), swap)]
+
+
+def _import_layer_norm(node: ForeignNode) -> list[Value]:
+    if len(node.result_names) > 1:
+        raise node.unsupported("the mean or the deviation as a result")
+    x, scale, bias = node.operand(0), node.operand(1), node.optional(2)
+    axis = one_axis(node, node.attrs.get("axis", -1), x.type.rank)
+    normalized = x.type.shape[axis:]
+    if bias is None:
+        bias = node.builder.constant(np.zeros(normalized, np.float32))
+    affine = [_as_normalized(node, value, normalized) for value in (scale, bias)]
+    attrs = {"axes": len(normalized), "epsilon": float(node.attrs.get("epsilon", 1e-5))}
+    return [node.emit(LAYER_NORM, [x, *affine], attrs)]
+
+
+def _as_normalized(node: ForeignNode, value: Value, shape: Shape) -> Value:
+    if value.type.count == math.prod(shape):
+        return reshaped(node, value, shape)
+    return node.emit(EXPAND, [value], {"shape": shape})
+
+
+ONNX: dict[str, Importer] = {
+    "ReduceSum": _import_reduction(REDUCTION_OPS["reduce_sum"], 13),
+    "ReduceMean": _import_reduction(REDUCTION_OPS["reduce_mean"], 18),
+    "ReduceMax": _import_reduction(REDUCTION_OPS["reduce_max"], 18),
+    "ReduceMin": _import_reduction(REDUCTION_OPS["reduce_min"], 18),
+    "GlobalAveragePool": _import_global_pool(REDUCTION_OPS["reduce_mean"]),
+    "GlobalMaxPool": _import_global_pool(REDUCTION_OPS["reduce_max"]),
+    "Softmax": _import_softmax,
+    "LayerNormalization": _import_layer_norm,
+}

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from cuvil.ir.graph import Graph, Node, Value
 from cuvil.ir.rewrite import Rewriter, rewrite
 from cuvil.ir.types import Shape
-from cuvil.ops.movement import RESHAPE, TRANSPOSE
+from cuvil.ops.movement import TRANSPOSE
+from cuvil.ops.reshape import RESHAPE
 
 
 def canonicalize(graph: Graph) -> Graph:

@@ -46,7 +46,10 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    return np.fromiter(map(math.erf, x.tolist()), np.float64, len(x))
+    result = np.copysign(1.0, x)
+    inside = np.flatnonzero(~(np.abs(x) > 6.0))  # beyond 6, erf rounds to 1 in float64, too
+    result[inside] = np.fromiter(map(math.erf, x[inside].tolist()), np.float64, len(inside))
+    return result
 
 
 SUBJECTS = {
