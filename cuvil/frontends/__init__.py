@@ -1,0 +1,1 @@
+"""Frontends: models as users have them to graphs."""
