@@ -25,11 +25,12 @@ ROOT = Path(__file__).parent.parent
 
 OPS_INFRASTRUCTURE = {
     "axes",
-    "constants",
     "context",
+    "elementary",
     "foreign",
     "pointwise",
     "registry",
+    "strided",
     "tiled",
 }
 """Modules of `cuvil.ops` that serve operators and offer none."""

@@ -16,6 +16,7 @@ from cuvil.ir.graph import Graph
 from cuvil.ir.text import format_graph, parse_graph
 from cuvil.ir.types import Array, TensorType
 from cuvil.ir.verify import verify_graph
+from cuvil.loops.verify import verify_kernel
 from cuvil.lower import lower_graph
 from cuvil.ops.registry import operators
 from cuvil.targets.target import find_target
@@ -106,7 +107,10 @@ def results(graph: Graph) -> list[tuple[TensorType, bytes]]:
     """What the graph computes from fixed inputs, to the bit but for the bits of NaN."""
     generator = np.random.default_rng(20240229)
     inputs = [_sample(value.type, generator) for value in graph.inputs]
-    outputs = run_program(lower_graph(graph, find_target("riscv64-linux")), inputs)
+    program = lower_graph(graph, find_target("riscv64-linux"))
+    for call in program.calls:
+        verify_kernel(call.kernel)
+    outputs = run_program(program, inputs)
     return [(value.type, _bits(array)) for value, array in zip(graph.outputs, outputs, strict=True)]
 
 
