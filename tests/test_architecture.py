@@ -32,6 +32,7 @@ OPS_INFRASTRUCTURE = {
     "registry",
     "strided",
     "tiled",
+    "window",
 }
 """Modules of `cuvil.ops` that serve operators and offer none."""
 
