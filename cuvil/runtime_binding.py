@@ -31,7 +31,7 @@ _BEGIN_MARKER, _END_MARKER = "/* --- cffi begin --- */", "/* --- cffi end --- */
 _MESSAGE_BYTES = 1024
 
 # By the numbers of the ONNX TensorProto.DataType.
-_DTYPES = {
+_DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.float32),
     2: np.dtype(np.uint8),
     3: np.dtype(np.int8),

@@ -100,8 +100,6 @@ def _lower_product(ctx: LowerContext, node: Node, *, batch: int, rows: int) -> N
         emit_tiled(ctx, "matmul", batch, split_rows(rows, tile.rows), span, depth, build)
 
 
-
-
 def _matrix_shape(value: Value, batch: int, rows: int, columns: int) -> Shape:
     """A batch of matrices keeps its own batch extents, which broadcast; a single one has none."""
     return (*value.type.shape[:-2], rows, columns) if batch > 1 else (rows, columns)
