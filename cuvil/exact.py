@@ -180,7 +180,7 @@ def cast(value: Array, dtype: np.dtype[Any]) -> Array:
         differs: Array = value != value.dtype.type(0)
         return differs
     if value.dtype.kind == "f" and dtype.kind == "i":
-        return _saturate(value.astype(np.float64), dtype)
+        return _saturate(value, dtype)
     return value.astype(dtype)
 
 
