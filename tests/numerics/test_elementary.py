@@ -48,7 +48,7 @@ def values_of(name: str, *arguments: float) -> Array:
 def test_errors_over_all_exponents_stay_below_the_bound(name: str) -> None:
     subject = SUBJECTS[name]
     worst = sweep(interpreted(subject), subject.reference, patterns(step=SAMPLE_STEP))
-    assert 0.4 < worst.error_ulp <= subject.bound_ulp, worst
+    assert worst.error_ulp <= subject.bound_ulp, worst
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -60,7 +60,7 @@ def test_errors_where_results_vary_stay_below_the_bound(name: str) -> None:
         np.float32
     )
     worst = worst_error(interpreted(subject), subject.reference, arguments)
-    assert 0.49 < worst.error_ulp <= subject.bound_ulp, worst
+    assert worst.error_ulp <= subject.bound_ulp, worst
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -157,6 +157,21 @@ def test_the_measure_counts_what_matters() -> None:
     assert errors[:7].tolist() == [0.5, 1.0, INF, INF, INF, 0.0, 0.5]
     assert errors[7] > 1e30
     assert ulp_errors(np.array([NAN], np.float32), np.array([NAN])) == 0
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(NAN, INF), (-0.0, INF), (2.0**-147, 1.0)])
+def test_the_measure_finds_the_worst_argument(wrong: float, error: float) -> None:
+    """The identity with one result spoilt."""
+    arguments = np.array([NAN, -1.0, 0.0, 2.0**-149 * 3, INF], np.float32)
+
+    def spoilt(x: Array) -> Array:
+        place = 3 if wrong > 0 else 2
+        return np.where(np.arange(5) == place, np.float32(wrong), x)
+
+    worst = worst_error(spoilt, lambda x: x, arguments)
+    assert worst.error_ulp == error
+    assert worst.argument in (0.0, arguments[3])
+    assert worst_error(lambda x: x, lambda x: x, arguments).error_ulp == 0.5
 
 
 @pytest.mark.parametrize("function", [subject.expression for subject in SUBJECTS.values()])
