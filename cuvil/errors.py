@@ -49,3 +49,9 @@ class ToolchainError(CuvilError):
     """A linker or compiler is missing or failed, or a library can't be loaded on this machine."""
 
     exit_code = EXIT_TOOLCHAIN
+
+
+class InternalError(CuvilError):
+    """The compiler broke one of its own rules: a fault of Cuvil, not of the model."""
+
+    exit_code = EXIT_INTERNAL

@@ -1,4 +1,4 @@
-"""Runs a kernel by the meaning of its loops: the judge of all generated code.
+"""Runs kernels, and programs of them, by the meaning of their loops: the judge of all generated code.
 
 Independent loops, that is vector and parallel ones, run many iterations at once: values are NumPy arrays
 with one axis per enclosing independent loop. All other loops run one iteration at a time. Inner loops come
@@ -15,8 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from cuvil import exact
+from cuvil.ir.graph import Value
 from cuvil.ir.types import Array
 from cuvil.loops.kernel import Buffer, Const, Declare, Expr, For, Kernel, Let, Load, Op, Stmt, Store, Var
+from cuvil.plan import Program
 
 Order = Literal["vectors", "ascending", "descending"]
 
@@ -49,6 +51,30 @@ def run_kernel(
     machine = _Machine(kernel.name, _bind(kernel, buffers), order)
     with np.errstate(all="ignore"):
         machine.run(kernel.body)
+
+
+def run_program(program: Program, inputs: Sequence[Array], *, order: Order = "vectors") -> list[Array]:
+    """Runs a program's kernels one after the other and returns its outputs.
+
+    Args:
+        program: what to run.
+        inputs: the program's inputs, in order; C-contiguous.
+        order: as for `run_kernel`.
+    """
+    memory: dict[Value, Array] = dict(program.constants)
+    memory.update(zip(program.inputs, inputs, strict=True))
+    for call in program.calls:
+        roots = [program.root(operand) for operand in call.operands]
+        for root in roots:
+            if root not in memory:
+                memory[root] = np.empty(root.type.shape, root.type.dtype.numpy)
+        pairs = zip(call.kernel.params, roots, strict=True)
+        run_kernel(call.kernel, [memory[root].reshape(param.shape) for param, root in pairs], order=order)
+    return [
+        memory[program.root(output)].reshape(output.type.shape) if output.type.count
+        else np.empty(output.type.shape, output.type.dtype.numpy)
+        for output in program.outputs
+    ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,7 +48,7 @@ class Function:
 
 
 def emit_kernel(kernel: Kernel, target: Target) -> Function:
-    """The function `(buffer addresses..., begin, end)` that runs iterations begin to end of the parallel loop."""
+    """The function `(buffer addresses..., begin, end)` that runs these iterations of the parallel loop."""
     emitter = _KernelEmitter(kernel, target.lanes(FLOAT32))
     emitter.emit()
     pointers = [f"ptr noalias %p{i}" for i in range(len(kernel.params))]
@@ -121,7 +121,7 @@ class _KernelEmitter:
     def _emit_for(self, loop: For) -> None:
         if loop.kind == "vector" and self._lanes == 1:
             self._emit_vector(loop)
-        elif loop.kind == "unroll" or loop.extent == 1:
+        elif loop.kind == "unroll" or loop.extent == 1 or self._unrolls_inside(loop):
             for step in range(loop.extent):
                 self._emit_iteration(loop, Affine(step), self._lanes)
         else:
@@ -163,6 +163,12 @@ class _KernelEmitter:
         if chunks <= _MAX_UNROLLED_CHUNKS:
             return True
         return chunks <= _MAX_UNROLLED_LOCAL_CHUNKS and _touches_outer_local(loop)
+
+    def _unrolls_inside(self, loop: For) -> bool:
+        """Inside a vector loop, another one runs lane by lane."""
+        if loop.kind != "vector" or loop.extent > _MAX_UNROLLED_LOCAL_CHUNKS:
+            return False
+        return _touches_outer_local(loop)
 
     def _emit_parallel(self, loop: For) -> None:
         begin, end = Register("%begin", INT64), Register("%end", INT64)
@@ -326,7 +332,8 @@ class _KernelEmitter:
         if offset is not None and lanes == 1 and offset.lane in (0, 1):
             return self._load_from(buffer, self._address(buffer, offset), self._lanes if offset.lane else 1)
         if lanes > 1:
-            assert offset is not None and offset.lane == 0, f"{buffer.name}: private local indexed by lane"
+            assert offset is not None, f"{buffer.name}: private local with a computed index"
+            assert offset.lane == 0, f"{buffer.name}: private local indexed by lane"
             return self._load_from(buffer, self._address(buffer, offset), lanes)
         addresses = self._lane_addresses(buffer, index)
         return self.writer.join([self._load_from(buffer, address, 1) for address in addresses])

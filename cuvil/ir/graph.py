@@ -123,9 +123,7 @@ class GraphBuilder:
                 needed.update(node.operands)
         constants = {value: array for value, array in self._constants.items() if value in needed}
         names = tuple(output_names) or tuple(value.name for value in outputs)
-        return Graph(
-            self.name, tuple(self._inputs), tuple(outputs), tuple(reversed(nodes)), constants, names
-        )
+        return Graph(self.name, tuple(self._inputs), tuple(outputs), tuple(reversed(nodes)), constants, names)
 
     def _unique(self, name: str) -> str:
         count = self._names.get(name, 0)

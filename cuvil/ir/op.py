@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cuvil.ir.types import Array, TensorType
-from cuvil.loops.kernel import Expr
 
 if TYPE_CHECKING:
-    from cuvil.ir.graph import Graph
+    from cuvil.loops.kernel import Expr
 
-Attr = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | "Graph"
 Attrs = Mapping[str, Any]
+"""Numbers, strings, tuples of them, or a graph, by name."""
 
 Infer = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
 Evaluate = Callable[[Sequence[Array], Attrs], tuple[Array, ...]]
-Scalar = Callable[[Sequence[Expr], Attrs], Expr]
+Scalar: TypeAlias = "Callable[[Sequence[Expr], Attrs], Expr]"
 
 
 @dataclass(frozen=True, eq=False)

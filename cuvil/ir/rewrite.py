@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from cuvil.ir.graph import Graph, GraphBuilder, Node, Value
 
 Replace = Callable[["Rewriter", Node, tuple[Value, ...]], Sequence[Value] | None]
-"""Called with a node and its already rewritten operands; returns its results' replacements, or None to keep it."""
+"""Called with a node and its already rewritten operands.
+
+Returns the replacements of its results, or None to keep it.
+"""
 
 
 class Rewriter(GraphBuilder):

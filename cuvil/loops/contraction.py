@@ -40,7 +40,7 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Span:
-    """`count` tiles of `size`, one after the other, from `start`; the last `padding` of them is not stored."""
+    """`count` tiles of `size`, one after the other, from `start`; the last `padding` are not stored."""
 
     start: int
     count: int

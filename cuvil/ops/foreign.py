@@ -58,7 +58,7 @@ class ForeignNode:
         return array
 
     def emit(self, op: OpDef, operands: Sequence[Value], attrs: Attrs | None = None, name: str = "") -> Value:
-        """Adds a node with one result; one whose operands are all constant is evaluated at once if that is exact.
+        """Adds a node with one result; one that is exact and has only constant operands is evaluated at once.
 
         Models compute shapes with such nodes, and a static graph needs their values to be built at all.
         """

@@ -1,0 +1,121 @@
+"""Compiled models: code, weights and description, and the files they are saved to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuvil import toolchain
+from cuvil.errors import UsageError
+from cuvil.ir.types import Array, TensorType
+from cuvil.objects import write_object
+from cuvil.plan import ALIGN_BYTES
+from cuvil.targets.target import Target
+
+INFO_SYMBOL = "cuvil_model_info"
+STRINGS_SYMBOL = "cuvil_model_strings"
+WEIGHTS_SYMBOL = "cuvil_model_weights"
+RUN_SYMBOL = "cuvil_model_run"
+EXPORTED_SYMBOLS = (INFO_SYMBOL, STRINGS_SYMBOL, WEIGHTS_SYMBOL, RUN_SYMBOL)
+
+META_SCHEMA_VERSION = 1
+META_SUFFIX = ".cuvil-meta.json"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The model's inputs and outputs by their names in the user's model."""
+
+    inputs: tuple[tuple[str, TensorType], ...]
+    outputs: tuple[tuple[str, TensorType], ...]
+
+
+@dataclass(frozen=True)
+class Description:
+    """A signature and sizes as the words and strings that the runtime reads."""
+
+    words: tuple[int, ...]
+    strings: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Artifact:
+    """A compiled model.
+
+    Attributes:
+        object_code: the relocatable object with the code and the description.
+        weights: constants and their byte offsets in the weights image.
+        metadata: what `.cuvil-meta.json` says, but for the library's own entry.
+    """
+
+    target: Target
+    signature: Signature
+    description: Description
+    object_code: bytes
+    weights: tuple[tuple[int, Array], ...]
+    weights_bytes: int
+    metadata: Mapping[str, Any]
+
+    def weights_image(self) -> Array:
+        """The weights as one 64-byte aligned array of bytes, at least 64 long."""
+        size_bytes = max(ALIGN_BYTES, self.weights_bytes)
+        memory = np.zeros(size_bytes + ALIGN_BYTES, np.uint8)
+        start = -memory.ctypes.data % ALIGN_BYTES
+        image = memory[start : start + size_bytes]
+        for offset, array in self.weights:
+            image[offset : offset + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
+        return image
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Links the model library at `path` and writes its metadata beside it.
+
+        Both files appear complete or not at all.
+
+        Raises:
+            UsageError: the folder does not exist, or the name does not end in `.so`.
+            ToolchainError: there is no linker, or it failed.
+        """
+        output = Path(path)
+        if output.suffix != ".so":
+            raise UsageError(f"output: expected a file name that ends in '.so', got {str(output)!r}")
+        if not output.parent.is_dir():
+            raise UsageError(f"output: no such folder: {str(output.parent)!r}")
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
+            library = Path(folder, output.name)
+            self._link(Path(folder), library)
+            meta = Path(folder, "meta.json")
+            meta.write_text(json.dumps(self._full_metadata(library), indent=2) + "\n")
+            _sync(library)
+            _sync(meta)
+            meta.replace(metadata_path(output))
+            library.replace(output)
+
+    def _link(self, folder: Path, library: Path) -> None:
+        code, weights = folder / "code.o", folder / "weights.o"
+        code.write_bytes(self.object_code)
+        image = memoryview(self.weights_image())
+        write_object(weights, image, WEIGHTS_SYMBOL, self.target.elf_machine, self.target.elf_flags)
+        toolchain.link_shared([code, weights], library, self.target.name, EXPORTED_SYMBOLS)
+
+    def _full_metadata(self, library: Path) -> dict[str, Any]:
+        data = library.read_bytes()
+        entry = {"file": library.name, "sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
+        return {"schema_version": META_SCHEMA_VERSION, **self.metadata, "library": entry}
+
+
+def metadata_path(library: Path) -> Path:
+    """`libmodel.cuvil-meta.json` for `libmodel.so`."""
+    return library.with_name(library.stem + META_SUFFIX)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,140 @@
+"""The pipeline: a model to an artifact."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cuvil import __version__
+from cuvil.artifact import Artifact, Signature
+from cuvil.codegen.machine import compile_assembly, compile_object, llvm_version
+from cuvil.codegen.module import describe, emit_module
+from cuvil.frontends.onnx import ImportedModel, load_onnx
+from cuvil.ir.graph import Graph
+from cuvil.ir.verify import verify_graph
+from cuvil.lower import lower_graph
+from cuvil.passes.canonicalize import canonicalize
+from cuvil.passes.choose_layouts import choose_layouts
+from cuvil.passes.fold_constants import fold_constants
+from cuvil.passes.fuse import fuse
+from cuvil.plan import Plan, Program, plan_memory
+from cuvil.targets.target import Target, find_target
+
+if TYPE_CHECKING:
+    import onnx
+
+Source = str | os.PathLike[str] | bytes
+Pass = Callable[[Graph], Graph]
+
+PASSES: tuple[Pass, ...] = (fold_constants, canonicalize, choose_layouts, fold_constants, canonicalize, fuse)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile.
+
+    `shapes` fixes inputs whose shapes the model leaves open. `parallel_flops` is the least work that is
+    split over threads; it changes no result, and tests set it to 0 to split everything.
+    """
+
+    target: str
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    parallel_flops: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """Every form that a model takes on its way to code, for dumps and tests."""
+
+    model: ImportedModel
+    graphs: tuple[tuple[str, Graph], ...]
+    program: Program
+    plan: Plan
+    llvm: str
+    target: Target
+    signature: Signature
+
+
+def compile_model(source: Source | onnx.ModelProto, options: Options) -> Artifact:
+    """Compiles an ONNX model.
+
+    Raises:
+        ModelError: the model is missing, damaged, or uses what is not supported.
+        UsageError: there is no such target, or a shape override fits no input.
+    """
+    stages = run_stages(source, options)
+    return Artifact(
+        target=stages.target,
+        signature=stages.signature,
+        description=describe(stages.model.name, stages.signature, stages.plan, stages.target),
+        object_code=compile_object(stages.llvm, stages.target),
+        weights=stages.plan.weights,
+        weights_bytes=stages.plan.weights_bytes,
+        metadata=_metadata(stages),
+    )
+
+
+def run_stages(source: Source | onnx.ModelProto, options: Options) -> Stages:
+    """Runs the pipeline up to LLVM IR and keeps every stage."""
+    target = find_target(options.target)
+    model = load_onnx(source, options.shapes)
+    graphs = run_passes(model.graph)
+    graph = graphs[-1][1]
+    program = lower_graph(graph, target)
+    plan = plan_memory(program)
+    signature = _signature(program, graph)
+    description = describe(model.name, signature, plan, target)
+    llvm = emit_module(program, plan, description, target, parallel_flops=options.parallel_flops)
+    return Stages(model, graphs, program, plan, llvm, target, signature)
+
+
+def run_passes(graph: Graph) -> tuple[tuple[str, Graph], ...]:
+    """The graph as imported and after every pass, each verified."""
+    verify_graph(graph)
+    graphs = [("import", graph)]
+    for run in PASSES:
+        graph = run(graph)
+        verify_graph(graph)
+        graphs.append((run.__name__, graph))
+    return tuple(graphs)
+
+
+def assembly(stages: Stages) -> str:
+    """The target's assembly."""
+    return compile_assembly(stages.llvm, stages.target)
+
+
+def _signature(program: Program, graph: Graph) -> Signature:
+    inputs = tuple((value.name, value.type) for value in program.inputs)
+    outputs = zip(graph.output_names, (value.type for value in program.outputs), strict=True)
+    return Signature(inputs, tuple(outputs))
+
+
+def _metadata(stages: Stages) -> dict[str, Any]:
+    target, model = stages.target, stages.model
+    return {
+        "model": {"name": model.name, "sha256": model.sha256, "opset": model.opset},
+        "target": {
+            "name": target.name,
+            "triple": target.triple,
+            "cpu": target.cpu,
+            "features": list(target.features),
+            "vector_bits": target.vector_bits,
+        },
+        "compiler": {"version": __version__, "llvm": llvm_version()},
+        "numerics": "strict",
+        "inputs": _tensors(stages.signature.inputs),
+        "outputs": _tensors(stages.signature.outputs),
+        "arena_bytes": stages.plan.arena_bytes,
+        "weights_bytes": stages.plan.weights_bytes,
+        "nodes": [
+            {"name": node.results[0].name, "op": node.op.name, "loc": node.loc}
+            for node in stages.graphs[-1][1].nodes
+        ],
+    }
+
+
+def _tensors(tensors: tuple[tuple[str, Any], ...]) -> list[dict[str, Any]]:
+    return [{"name": name, "dtype": t.dtype.name, "shape": list(t.shape)} for name, t in tensors]

@@ -1,0 +1,1 @@
+"""Passes: one function a file, graph to graph, named like its file."""

@@ -1,0 +1,125 @@
+/* Cuvil runtime, C API: loads compiled models and runs them, without Python and without a C++ library.
+ *
+ *   char message[512];
+ *   cuvil_model *model = NULL;
+ *   cuvil_session *session = NULL;
+ *   if (cuvil_model_load("libmlp.so", message, sizeof message, &model) != CUVIL_OK) { puts(message); exit(1); }
+ *   if (cuvil_session_create(model, 2, &session) != CUVIL_OK) { ... }
+ *   const void *inputs[] = {pixels};
+ *   void *outputs[] = {scores};
+ *   if (cuvil_session_run(session, inputs, outputs) != CUVIL_OK) { ... }
+ *   cuvil_session_release(session);
+ *   cuvil_model_release(model);
+ *
+ * Numerics: outputs have the same bits on every machine and for every number of threads. A run computes with
+ * round-to-nearest, subnormals kept and traps masked, whatever the caller's floating-point state is, and gives
+ * that state back unchanged.
+ *
+ * Threads: a model is immutable and may be shared. A session runs one call at a time: a second caller waits.
+ */
+#ifndef CUVIL_RUNTIME_H
+#define CUVIL_RUNTIME_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+/* The part between the two markers is read by cffi: declarations only, no macros. */
+/* --- cffi begin --- */
+
+typedef enum cuvil_status {
+  CUVIL_OK = 0,
+  CUVIL_INVALID_ARGUMENT = 1, /* a null or misaligned pointer, an index or a thread count out of range */
+  CUVIL_CANNOT_LOAD = 2,      /* the file is missing, truncated, for another machine, or refused by the loader */
+  CUVIL_INVALID_MODEL = 3,    /* the library loads, but is no model of this ABI version, or its tables are damaged */
+  CUVIL_OUT_OF_MEMORY = 4,
+  CUVIL_NO_THREADS = 5, /* the system refused to start a worker thread */
+  CUVIL_RUN_FAILED = 6  /* the model reported a failure of its own */
+} cuvil_status;
+
+typedef struct cuvil_model cuvil_model;
+typedef struct cuvil_session cuvil_session;
+
+/* What the runtime offers to a model. It may grow at its end: a model compares size_bytes before it uses more. */
+typedef struct cuvil_services {
+  int64_t size_bytes;
+  int64_t version;
+  void *context;
+  /* Calls body for ranges that together are [0, count), each once, and returns when all are done. Ranges may run
+   * at the same time on several threads. grain is the shortest range that is worth a thread. */
+  void (*parallel_for)(void *context, void (*body)(void *arguments, int64_t begin, int64_t end), void *arguments,
+                       int64_t count, int64_t grain);
+} cuvil_services;
+
+/* The entry point of a model. Returns 0 on success. arena: 64-byte aligned scratch of the model's arena_bytes. */
+typedef int64_t (*cuvil_run_function)(const cuvil_services *services, const void *weights, const void *const *inputs,
+                                      void *const *outputs, void *arena);
+
+/* An input or an output. The pointers are the model's and live as long as it does. */
+typedef struct cuvil_tensor_info {
+  const char *name;
+  int64_t dtype; /* number of the ONNX TensorProto.DataType: 1 float32, 6 int32, 7 int64, 9 bool, 11 float64, ... */
+  int64_t rank;
+  const int64_t *dims;
+  int64_t size_bytes;
+} cuvil_tensor_info;
+
+/* The version of the ABI between this runtime and the models that it loads. */
+int64_t cuvil_abi_version(void);
+
+/* A short English text for a status. Never null. */
+const char *cuvil_status_text(cuvil_status status);
+
+/* Loads a model library. On failure *model is null and message, where given, holds one line that says why; at most
+ * message_size bytes are written, the final NUL included. */
+cuvil_status cuvil_model_load(const char *path, char *message, int64_t message_size, cuvil_model **model);
+
+/* Takes a model whose code and tables are in this process already. info, strings, weights and the code must outlive
+ * the model and its sessions; weights must be 64-byte aligned. */
+cuvil_status cuvil_model_attach(const int64_t *info, const char *strings, const void *weights, cuvil_run_function run,
+                                char *message, int64_t message_size, cuvil_model **model);
+
+/* Gives up the caller's hold on the model; sessions keep theirs. Null is allowed. */
+void cuvil_model_release(cuvil_model *model);
+
+/* The names that the model and its target were compiled under. */
+const char *cuvil_model_name(const cuvil_model *model);
+const char *cuvil_model_target(const cuvil_model *model);
+
+int64_t cuvil_model_input_count(const cuvil_model *model);
+int64_t cuvil_model_output_count(const cuvil_model *model);
+cuvil_status cuvil_model_input(const cuvil_model *model, int64_t index, cuvil_tensor_info *info);
+cuvil_status cuvil_model_output(const cuvil_model *model, int64_t index, cuvil_tensor_info *info);
+
+/* Creates a session with an arena and a thread pool of its own. num_threads counts the calling thread: 1 starts no
+ * thread; 0 stands for the number of processors that this process may use; at most 1024. */
+cuvil_status cuvil_session_create(cuvil_model *model, int64_t num_threads, cuvil_session **session);
+
+/* Stops the session's threads and frees it. No run may be in progress. Null is allowed. */
+void cuvil_session_release(cuvil_session *session);
+
+/* Runs the model once. One pointer for each input and output, in the model's order, aligned to the element size, of
+ * the tensor's size_bytes; outputs overlap neither inputs nor each other. A process that forked may go on using a
+ * session in the child, as long as no run was in progress at the fork. */
+cuvil_status cuvil_session_run(cuvil_session *session, const void *const *inputs, void *const *outputs);
+
+/* How many ranges of parallel loops threads other than the caller have executed since the session was created. */
+int64_t cuvil_session_worker_runs(const cuvil_session *session);
+
+/* --- cffi end --- */
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,171 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE  // dladdr1
+#endif
+
+#include "library.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "float_environment.h"
+
+namespace cuvil {
+namespace {
+
+#if defined(__x86_64__)
+constexpr int kHostMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr int kHostMachine = EM_AARCH64;
+#elif defined(__riscv)
+constexpr int kHostMachine = EM_RISCV;
+#endif
+
+const char *machine_name(int machine) {
+  switch (machine) {
+    case EM_X86_64: return "x86-64";
+    case EM_AARCH64: return "AArch64";
+    case EM_RISCV: return "RISC-V";
+    case EM_386: return "x86";
+    case EM_ARM: return "ARM";
+    default: return "another machine";
+  }
+}
+
+bool read_at(int file, int64_t offset, void *data, size_t size_bytes) {
+  return pread(file, data, size_bytes, (off_t)offset) == (ssize_t)size_bytes;
+}
+
+bool check_header(const char *path, const Elf64_Ehdr &header, Message message) {
+  if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) {
+    write_message(message, "'%s': not a shared library; expected an ELF file, got other content", path);
+    return false;
+  }
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB) {
+    write_message(message, "'%s': wrong ELF format; expected 64-bit little-endian, got class %d, data encoding %d",
+                  path, header.e_ident[EI_CLASS], header.e_ident[EI_DATA]);
+    return false;
+  }
+  if (header.e_machine != kHostMachine) {
+    write_message(message, "'%s': built for another machine; expected %s (ELF machine %d), got %s (ELF machine %d)",
+                  path, machine_name(kHostMachine), kHostMachine, machine_name(header.e_machine), header.e_machine);
+    return false;
+  }
+  if (header.e_type != ET_DYN || header.e_phentsize != sizeof(Elf64_Phdr)) {
+    write_message(message, "'%s': not a shared library; expected ELF type %d, got %d", path, ET_DYN, header.e_type);
+    return false;
+  }
+  return true;
+}
+
+// A mapping that reaches beyond the end of a cut-off file would kill the process at the first access.
+bool check_complete(const char *path, int file, const Elf64_Ehdr &header, Message message) {
+  struct stat status;
+  if (fstat(file, &status) != 0) status.st_size = 0;
+  for (int i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    if (!read_at(file, (int64_t)header.e_phoff + i * (int64_t)sizeof segment, &segment, sizeof segment)) {
+      write_message(message, "'%s': truncated; expected %d program headers, got %d", path, header.e_phnum, i);
+      return false;
+    }
+    const uint64_t end = segment.p_offset + segment.p_filesz;
+    if (segment.p_type == PT_LOAD && (end < segment.p_offset || end > (uint64_t)status.st_size)) {
+      write_message(message, "'%s': truncated; expected at least %llu bytes, got %lld", path, (unsigned long long)end,
+                    (long long)status.st_size);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool check_file(const char *path, Message message) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    write_message(message, "'%s': cannot be opened: %s", path, strerror(errno));
+    return false;
+  }
+  Elf64_Ehdr header;
+  memset(&header, 0, sizeof header);
+  const bool whole = read_at(file, 0, &header, sizeof header);
+  if (!whole)
+    write_message(message, "'%s': not a shared library; expected an ELF file, got fewer bytes than its header", path);
+  const bool good = whole && check_header(path, header, message) && check_complete(path, file, header, message);
+  close(file);
+  return good;
+}
+
+void *load(const char *path, Message message) {
+  // A path without a slash would be looked up in the loader's own directories.
+  char *absolute = realpath(path, nullptr);
+  // Constructors of a library may set flush-to-zero; the caller's state is not theirs to change.
+  FloatStateKeeper keeper;
+  void *handle = absolute == nullptr ? nullptr : dlopen(absolute, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char *reason = absolute == nullptr ? strerror(errno) : dlerror();
+    write_message(message, "'%s': cannot be loaded: %s", path, reason == nullptr ? "unknown reason" : reason);
+  }
+  free(absolute);
+  return handle;
+}
+
+struct Symbol {
+  void *address;
+  int64_t size_bytes;
+};
+
+bool find_symbol(const char *path, void *handle, const char *name, Message message, Symbol *symbol) {
+  symbol->address = dlsym(handle, name);
+  Dl_info where;
+  const ElfW(Sym) *entry = nullptr;
+  if (symbol->address == nullptr) {
+    write_message(message, "'%s': no cuvil model; expected the symbol '%s', got none", path, name);
+    return false;
+  }
+  if (dladdr1(symbol->address, &where, (void **)&entry, RTLD_DL_SYMENT) == 0 || entry == nullptr ||
+      where.dli_saddr != symbol->address) {
+    write_message(message, "'%s': the symbol '%s' has no entry in the library's symbol table", path, name);
+    return false;
+  }
+  symbol->size_bytes = (int64_t)entry->st_size;
+  return true;
+}
+
+bool find_tables(const char *path, Message message, Library *library) {
+  Symbol info, strings, weights, run;
+  if (!find_symbol(path, library->handle, "cuvil_model_info", message, &info) ||
+      !find_symbol(path, library->handle, "cuvil_model_strings", message, &strings) ||
+      !find_symbol(path, library->handle, "cuvil_model_weights", message, &weights) ||
+      !find_symbol(path, library->handle, "cuvil_model_run", message, &run))
+    return false;
+  ModelTables &tables = library->tables;
+  tables = {(const int64_t *)info.address, (const char *)strings.address, weights.address, 0, 0, 0};
+  tables.info_words = info.size_bytes / (int64_t)sizeof(int64_t);
+  tables.strings_bytes = strings.size_bytes;
+  tables.weights_bytes = weights.size_bytes;
+  library->run = (cuvil_run_function)run.address;
+  return true;
+}
+
+}  // namespace
+
+cuvil_status open_library(const char *path, Message message, Library *library) {
+  if (!check_file(path, message)) return CUVIL_CANNOT_LOAD;
+  library->handle = load(path, message);
+  if (library->handle == nullptr) return CUVIL_CANNOT_LOAD;
+  if (find_tables(path, message, library)) return CUVIL_OK;
+  close_library(library->handle);
+  return CUVIL_INVALID_MODEL;
+}
+
+void close_library(void *handle) {
+  FloatStateKeeper keeper;
+  if (handle != nullptr) dlclose(handle);
+}
+
+}  // namespace cuvil

@@ -1,0 +1,19 @@
+// A loaded model: immutable, shared by its sessions, freed with the last of them.
+#pragma once
+
+#include "cuvil/runtime.h"
+#include "model_info.h"
+
+struct cuvil_model {
+  int64_t holders;  // the caller and the sessions
+  void *library;    // null for a model that was attached
+  const void *weights;
+  cuvil_run_function run;
+  cuvil::ModelInfo info;
+};
+
+namespace cuvil {
+
+void hold_model(cuvil_model *model);
+
+}  // namespace cuvil

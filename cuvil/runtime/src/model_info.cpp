@@ -1,0 +1,148 @@
+#include "model_info.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+namespace cuvil {
+namespace {
+
+// Words of cuvil_model_info before the tensor records.
+constexpr int64_t kMagicWord = 0;
+constexpr int64_t kVersionWord = 1;
+constexpr int64_t kTotalWord = 2;
+constexpr int64_t kInputsWord = 3;
+constexpr int64_t kOutputsWord = 4;
+constexpr int64_t kArenaWord = 5;
+constexpr int64_t kWeightsWord = 6;
+constexpr int64_t kStringsWord = 7;
+constexpr int64_t kTargetWord = 8;
+constexpr int64_t kNameWord = 9;
+constexpr int64_t kHeaderWords = 12;
+
+// Words of a tensor record before its dims.
+constexpr int64_t kRecordWords = 4;
+
+constexpr int64_t kMaxTensors = 65536;
+constexpr int64_t kMaxRank = 64;
+constexpr int64_t kMaxBytes = INT64_C(1) << 47;  // the address space of a process
+
+// Walks the tables; the first thing that is wrong is written to `message` and stops the walk.
+struct Reader {
+  const char *where;
+  const ModelTables &tables;
+  Message message;
+
+  int64_t word(int64_t index) const { return tables.info[index]; }
+
+  bool in_range(const char *what, int64_t value, int64_t low, int64_t high) const {
+    if (value >= low && value <= high) return true;
+    write_message(message, "%s: %s out of range; expected %" PRId64 " to %" PRId64 ", got %" PRId64, where, what, low,
+                  high, value);
+    return false;
+  }
+
+  bool equal(const char *what, int64_t value, int64_t expected) const {
+    if (value == expected) return true;
+    write_message(message, "%s: %s differs; expected %" PRId64 ", got %" PRId64, where, what, expected, value);
+    return false;
+  }
+
+  bool identity() const {
+    if (tables.info_words < kHeaderWords)
+      return in_range("words of the model's tables", tables.info_words, 12, INT64_MAX);
+    if (word(kMagicWord) != kModelMagic) {
+      write_message(message, "%s: no cuvil model; expected magic 0x%" PRIx64 ", got 0x%" PRIx64, where, kModelMagic,
+                    (uint64_t)word(kMagicWord));
+      return false;
+    }
+    return equal("ABI version", word(kVersionWord), kModelAbiVersion);
+  }
+
+  bool header() const {
+    return in_range("word count", word(kTotalWord), kHeaderWords, tables.info_words) &&
+           in_range("number of inputs", word(kInputsWord), 0, kMaxTensors) &&
+           in_range("number of outputs", word(kOutputsWord), 0, kMaxTensors) &&
+           in_range("arena size", word(kArenaWord), 0, kMaxBytes) &&
+           in_range("weights size", word(kWeightsWord), 0,
+                    tables.weights_bytes < kMaxBytes ? tables.weights_bytes : kMaxBytes) &&
+           in_range("strings size", word(kStringsWord), 1, tables.strings_bytes) && strings_end() && weights_aligned();
+  }
+
+  // One final NUL ends every string that starts inside.
+  bool strings_end() const { return equal("last byte of the strings", tables.strings[word(kStringsWord) - 1], 0); }
+
+  bool weights_aligned() const {
+    return equal("address of the weights modulo 64", (int64_t)((uintptr_t)tables.weights % kAlignmentBytes), 0);
+  }
+
+  bool string(const char *what, int64_t offset, const char **text) const {
+    if (!in_range(what, offset, 0, word(kStringsWord) - 1)) return false;
+    *text = tables.strings + offset;
+    return true;
+  }
+
+  bool size_matches(const cuvil_tensor_info &tensor) const {
+    int64_t size_bytes = element_size_bytes(tensor.dtype);
+    if (size_bytes == 0) return in_range("element type", tensor.dtype, 1, 16);
+    for (int64_t axis = 0; axis < tensor.rank; ++axis) {
+      if (!in_range("dimension", tensor.dims[axis], 0, kMaxBytes)) return false;
+      if (__builtin_mul_overflow(size_bytes, tensor.dims[axis], &size_bytes)) size_bytes = kMaxBytes + 1;
+      if (!in_range("tensor size", size_bytes, 0, kMaxBytes)) return false;
+    }
+    return equal("tensor size", tensor.size_bytes, size_bytes);
+  }
+
+  // Reads the record at *next and moves *next behind it.
+  bool tensor(int64_t *next, cuvil_tensor_info *tensor) const {
+    const int64_t left = word(kTotalWord) - *next - kRecordWords;
+    if (!in_range("words left for a tensor's dimensions", left, 0, INT64_MAX)) return false;
+    const int64_t *record = tables.info + *next;
+    if (!string("name offset of a tensor", record[0], &tensor->name)) return false;
+    if (!in_range("rank", record[3], 0, left < kMaxRank ? left : kMaxRank)) return false;
+    tensor->dtype = record[1];
+    tensor->size_bytes = record[2];
+    tensor->rank = record[3];
+    tensor->dims = record + kRecordWords;
+    *next += kRecordWords + tensor->rank;
+    return size_matches(*tensor);
+  }
+
+  bool tensors(int64_t count, cuvil_tensor_info *all) const {
+    int64_t next = kHeaderWords;
+    for (int64_t i = 0; i < count; ++i)
+      if (!tensor(&next, &all[i])) return false;
+    return equal("word count", word(kTotalWord), next);
+  }
+};
+
+}  // namespace
+
+int64_t element_size_bytes(int64_t dtype) {
+  // By the numbers of the ONNX TensorProto.DataType; strings (8) and the sub-byte types have no place here.
+  static const int64_t sizes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8, 16, 2};
+  const int64_t known = (int64_t)(sizeof sizes / sizeof sizes[0]);
+  return dtype > 0 && dtype < known ? sizes[dtype] : 0;
+}
+
+cuvil_status read_model_info(const char *where, const ModelTables &tables, Message message, ModelInfo *info) {
+  const Reader reader = {where, tables, message};
+  if (!reader.identity() || !reader.header()) return CUVIL_INVALID_MODEL;
+  if (!reader.string("offset of the target's name", reader.word(kTargetWord), &info->target) ||
+      !reader.string("offset of the model's name", reader.word(kNameWord), &info->name))
+    return CUVIL_INVALID_MODEL;
+  info->num_inputs = reader.word(kInputsWord);
+  info->num_outputs = reader.word(kOutputsWord);
+  info->arena_bytes = reader.word(kArenaWord);
+  const int64_t count = info->num_inputs + info->num_outputs;
+  info->tensors = (cuvil_tensor_info *)calloc((size_t)count + 1, sizeof(cuvil_tensor_info));
+  if (info->tensors == nullptr) {
+    write_message(message, "%s: out of memory for %" PRId64 " tensor records", where, count);
+    return CUVIL_OUT_OF_MEMORY;
+  }
+  if (reader.tensors(count, info->tensors)) return CUVIL_OK;
+  free(info->tensors);
+  info->tensors = nullptr;
+  return CUVIL_INVALID_MODEL;
+}
+
+}  // namespace cuvil

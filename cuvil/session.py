@@ -1,0 +1,156 @@
+"""Compiling and running models from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cuvil import toolchain
+from cuvil.artifact import RUN_SYMBOL, Artifact
+from cuvil.codegen.machine import LoadedObject
+from cuvil.driver import Options, Source, compile_model
+from cuvil.errors import UsageError
+from cuvil.ir.types import Array
+from cuvil.runtime_binding import ModelHandle, SessionHandle, TensorInfo, attach_model, load_model
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+
+class CompiledModel:
+    """A model that runs on NumPy arrays.
+
+    Call it with its inputs in the model's order, or by their names; one output comes back as an array,
+    several as a tuple in the model's order.
+    """
+
+    def __init__(self, handle: ModelHandle, num_threads: int, artifact: Artifact | None = None) -> None:
+        self._handle = handle
+        self._artifact = artifact
+        self._session = SessionHandle(handle, num_threads)
+        self._input_names = tuple(info.name for info in handle.inputs)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Names, element types and shapes of the inputs."""
+        return self._handle.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Names, element types and shapes of the outputs."""
+        return self._handle.outputs
+
+    @property
+    def worker_runs(self) -> int:
+        """How many pieces of work threads other than the caller's have run."""
+        return self._session.worker_runs
+
+    def __call__(self, *args: Array, **kwargs: Array) -> Array | tuple[Array, ...]:
+        """Runs the model.
+
+        Raises:
+            UsageError: an input is missing, unknown, given twice, or of another type or shape than the
+                model's.
+        """
+        inputs = self._by_name(args, kwargs) if kwargs else args
+        outputs = self._session.run([np.asarray(array) for array in inputs])
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Runs the model on inputs by name and returns its outputs by name, whatever the names are."""
+        outputs = self._session.run([np.asarray(array) for array in self._by_name((), inputs)])
+        return {info.name: array for info, array in zip(self.outputs, outputs, strict=True)}
+
+    def _by_name(self, args: tuple[Array, ...], named: Mapping[str, Array]) -> list[Array]:
+        unknown = [name for name in named if name not in self._input_names]
+        if unknown:
+            expected = ", ".join(map(repr, self._input_names))
+            raise UsageError(f"inputs: no such input; expected {expected}, got {unknown[0]!r}")
+        given: dict[str, Array] = dict(zip(self._input_names, args, strict=False))
+        twice = [name for name in named if name in given]
+        if twice or len(args) > len(self._input_names):
+            raise UsageError(f"inputs: given twice; got {(twice or ['too many positional inputs'])[0]!r}")
+        given |= dict(named)
+        missing = [name for name in self._input_names if name not in given]
+        if missing:
+            raise UsageError(f"inputs: missing; expected {missing[0]!r} as well")
+        return [given[name] for name in self._input_names]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a model library `NAME.so`, and `NAME.cuvil-meta.json` beside it.
+
+        Raises:
+            UsageError: the model was loaded from a library, or the name is no `.so` in an existing folder.
+            ToolchainError: there is no linker.
+        """
+        if self._artifact is None:
+            raise UsageError("save: this model was loaded from a library, which can be copied as it is")
+        self._artifact.save(path)
+
+
+def compile(  # noqa: A001  # `cuvil.compile` is the public name
+    model: Source | onnx.ModelProto | torch.nn.Module,
+    example_inputs: tuple[Any, ...] | None = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    target: str | None = None,
+    num_threads: int = 1,
+) -> CompiledModel:
+    """Compiles a model for this machine and loads it.
+
+    Args:
+        model: path or bytes of an ONNX model, an `onnx.ModelProto`, or a PyTorch module.
+        example_inputs: for a PyTorch module, the tensors to trace it with; their shapes are the model's.
+        shapes: fixes inputs whose shapes the ONNX model leaves open.
+        target: the target to compile for; by default this machine's, the only one that can be run here.
+        num_threads: threads that compute; 0 for one a processor. No result depends on it.
+
+    Raises:
+        ModelError: the model is missing, damaged, or uses what is not supported.
+        UsageError: an argument does not fit the model.
+    """
+    source = _onnx_of(model, example_inputs)
+    artifact = compile_model(source, Options(target or toolchain.host_target(), shapes))
+    return load_artifact(artifact, num_threads)
+
+
+def load_artifact(artifact: Artifact, num_threads: int = 1) -> CompiledModel:
+    """Links a compiled model into this process."""
+    if artifact.target.name != toolchain.host_target():
+        raise UsageError(
+            f"target: code for {artifact.target.name!r} can't run on this machine ({toolchain.host_target()!r})",
+            hint="`cuvil compile --target` writes a library for another machine",
+        )
+    code = LoadedObject(artifact.object_code, artifact.target, (RUN_SYMBOL,))
+    info = np.array(artifact.description.words, np.int64)
+    handle = attach_model(
+        info, artifact.description.strings, artifact.weights_image(), code.addresses[RUN_SYMBOL], code
+    )
+    return CompiledModel(handle, num_threads, artifact)
+
+
+def load(path: str | os.PathLike[str], num_threads: int = 1) -> CompiledModel:
+    """Loads a model library that `save` or `cuvil compile` wrote.
+
+    Raises:
+        ToolchainError: the file is missing, or built for another machine.
+        ModelError: it is no model library, or damaged.
+    """
+    return CompiledModel(load_model(Path(path)), num_threads)
+
+
+def _onnx_of(
+    model: Source | onnx.ModelProto | torch.nn.Module, example_inputs: tuple[Any, ...] | None
+) -> Source | onnx.ModelProto:
+    if hasattr(model, "state_dict") and hasattr(model, "forward"):
+        from cuvil.frontends.torch import export_module
+
+        return export_module(model, example_inputs)
+    if example_inputs is not None:
+        raise UsageError("example_inputs: only a PyTorch module takes them")
+    return model
