@@ -71,7 +71,8 @@ def run_program(program: Program, inputs: Sequence[Array], *, order: Order = "ve
         pairs = zip(call.kernel.params, roots, strict=True)
         run_kernel(call.kernel, [memory[root].reshape(param.shape) for param, root in pairs], order=order)
     return [
-        memory[program.root(output)].reshape(output.type.shape) if output.type.count
+        memory[program.root(output)].reshape(output.type.shape)
+        if output.type.count
         else np.empty(output.type.shape, output.type.dtype.numpy)
         for output in program.outputs
     ]

@@ -13,6 +13,7 @@ from cuvil.interp import run_kernel
 from cuvil.ir.types import FLOAT64, Array
 from cuvil.loops.kernel import Const
 from cuvil.ops import elementary
+from tests.numerics.compiled import compiled, this_machine
 from tests.numerics.sweep import SUBJECTS, Subject, kernel_of, patterns, sweep, ulp_errors, worst_error
 
 INF, NAN = math.inf, math.nan
@@ -119,6 +120,16 @@ def test_neighbours_are_in_order(name: str) -> None:
     bits = places.view(np.int32)[:, None] + np.arange(-50, 51, dtype=np.int32)
     results = interpreted(SUBJECTS[name])(bits.ravel().view(np.float32)).reshape(bits.shape)
     assert np.all(results[:, 1:] >= results[:, :-1])
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_machine_code_computes_the_same_bits(name: str) -> None:
+    """Arguments of all exponents, by whole vectors and in the remainder; NaNs are alike."""
+    arguments = np.concatenate(list(patterns(step=40_009)))
+    actual = compiled(SUBJECTS[name], this_machine(), columns=15)(arguments)
+    expected = interpreted(SUBJECTS[name])(arguments)
+    both_nan = np.isnan(actual) & np.isnan(expected)
+    np.testing.assert_array_equal(actual.view(np.int32)[~both_nan], expected.view(np.int32)[~both_nan])
 
 
 def horner(polynomial: tuple[float, ...], x: Array) -> Array:
