@@ -1,4 +1,4 @@
-"""Elementary functions as code of this machine, and their error over all 2^32 arguments.
+"""Kernels as code of this machine, and the elementary functions' errors over all 2^32 arguments.
 
     python -m tests.numerics.compiled [exp tanh ...]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
+from typing import Protocol
 
 import numpy as np
 
@@ -29,33 +30,40 @@ def this_machine() -> Target:
     return find_target(f"{platform.machine()}-linux")
 
 
-def compiled(subject: Subject, target: Target, columns: int = COLUMNS) -> Function:
-    """The function as machine code, on rows of `columns`; the last row is filled up with zeros."""
-    text = _module(kernel_of(subject, MOST_ROWS, columns), target)
-    code = LoadedObject(compile_object(text, target), target, (_SYMBOL,))
-    pointer, integer = ctypes.c_void_p, ctypes.c_int64
-    entry = ctypes.CFUNCTYPE(None, pointer, pointer, integer, integer)(code.addresses[_SYMBOL])
+class Compiled(Protocol):
+    """Machine code of a kernel: runs iterations `begin` to `end` of its parallel loop, if it has one."""
 
-    def run(arguments: Array, keep: LoadedObject = code) -> Array:
-        rows = -(-len(arguments) // columns)
-        x = np.zeros(rows * columns, np.float32)
-        x[: len(arguments)] = arguments
-        y = np.empty_like(x)
-        entry(x.ctypes.data, y.ctypes.data, 0, rows)
-        return y[: len(arguments)]
+    def __call__(self, *buffers: Array, begin: int, end: int) -> None: ...
+
+
+def load(kernel: Kernel, target: Target) -> Compiled:
+    """Compiles a kernel into this process; its code must be this machine's."""
+    function = emit_kernel(kernel, target)
+    definition = f"define void @{_SYMBOL}({function.parameters}) {{\n{function.body}\n}}"
+    text = "\n".join([f'target triple = "{target.triple}"', *sorted(function.declarations), definition])
+    code = LoadedObject(compile_object(text, target), target, (_SYMBOL,))
+    types = [ctypes.c_void_p] * len(kernel.params) + [ctypes.c_int64] * 2
+    entry = ctypes.CFUNCTYPE(None, *types)(code.addresses[_SYMBOL])
+
+    def run(*buffers: Array, begin: int, end: int, keep: LoadedObject = code) -> None:
+        entry(*(buffer.ctypes.data for buffer in buffers), begin, end)
 
     return run
 
 
-def _module(kernel: Kernel, target: Target) -> str:
-    function = emit_kernel(kernel, target)
-    return "\n".join(
-        [
-            f'target triple = "{target.triple}"',
-            *sorted(function.declarations),
-            f"define void @{_SYMBOL}({function.parameters}) {{\n{function.body}\n}}",
-        ]
-    )
+def compiled(subject: Subject, target: Target, columns: int = COLUMNS) -> Function:
+    """The function as machine code, on rows of `columns`; the last row is filled up with zeros."""
+    code = load(kernel_of(subject, MOST_ROWS, columns), target)
+
+    def run(arguments: Array) -> Array:
+        rows = -(-len(arguments) // columns)
+        x = np.zeros(rows * columns, np.float32)
+        x[: len(arguments)] = arguments
+        y = np.empty_like(x)
+        code(x, y, begin=0, end=rows)
+        return y[: len(arguments)]
+
+    return run
 
 
 def main(names: list[str]) -> int:
