@@ -9,14 +9,14 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cuvil_regress.errors import HarnessError, ToolMissingError, UsageError
+from cuvil_regress.errors import ToolMissingError, UsageError
 from cuvil_regress.model import MACHINES, SCHEMA_VERSION
 from cuvil_regress.process import Finished, Processes
 
@@ -176,58 +176,53 @@ def describe_exit(finished: Finished) -> str:
 class Launcher:
     """The words to put before a target's program to run it here."""
 
-    prefix: tuple[str, ...]
-    emulated: bool
+    prefix: tuple[str, ...] = ()
+    emulator: str | None = None
+    version: str | None = None
 
 
-class Emulators:
-    """Finds emulators and checks each one's version once."""
+def find_launcher(tools: TargetTools, processes: Processes, logs: Path) -> Launcher:
+    """How programs of the target are run on this machine.
 
-    def __init__(self, processes: Processes, logs: Path) -> None:
-        self._processes = processes
-        self._logs = logs
-        self.versions: dict[str, str] = {}
+    Raises:
+        ToolMissingError: the emulator is missing or too old, or the target's C library is missing.
+    """
+    machine = MACHINES[tools.target]
+    if machine.architecture == platform.machine():
+        return Launcher()
+    name = tools.emulator or machine.emulator
+    hint = f"`apt-get install {machine.packages}`"
+    path = shutil.which(name)
+    if path is None:
+        raise ToolMissingError(f"{tools.target}: the emulator {name!r} is not installed", hint=hint)
+    version = _emulator_version(name, path, processes, logs)
+    if tools.sysroot is None or not tools.sysroot.is_dir():
+        raise ToolMissingError(f"{tools.target}: the target's C library is not installed", hint=hint)
+    sysroot = () if "-L" in tools.emulator_arguments else ("-L", str(tools.sysroot))
+    return Launcher((path, *tools.emulator_arguments, *sysroot), name, version)
 
-    def launcher(self, tools: TargetTools) -> Launcher:
-        """How programs of the target are run on this machine.
 
-        Raises:
-            ToolMissingError: the emulator is missing or too old, or the target's C library is missing.
-        """
-        machine = MACHINES[tools.target]
-        if machine.architecture == platform.machine():
-            return Launcher((), emulated=False)
-        name = tools.emulator or machine.emulator
-        hint = f"`apt-get install {machine.packages}`"
-        path = shutil.which(name)
-        if path is None:
-            raise ToolMissingError(f"{tools.target}: the emulator {name!r} is not installed", hint=hint)
-        self._require_version(name, path)
-        if tools.sysroot is None or not tools.sysroot.is_dir():
-            raise ToolMissingError(f"{tools.target}: the target's C library is not installed", hint=hint)
-        return Launcher((path, *tools.emulator_arguments, "-L", str(tools.sysroot)), emulated=True)
-
-    def _require_version(self, name: str, path: str) -> None:
-        if name not in self.versions:
-            log = self._logs / f"{name}.log"
-            finished = self._processes.run([path, "--version"], log=log, timeout_s=QUESTION_TIMEOUT_S)
-            found = re.search(r"version (\d+)\.(\d+)(\.\d+)?", finished.stdout)
-            if not found:
-                raise ToolMissingError(f"{name}: doesn't tell its version; {describe_exit(finished)}")
-            self.versions[name] = found[0].removeprefix("version ")
-        major, minor = self.versions[name].split(".")[:2]
-        if (int(major), int(minor)) < OLDEST_QEMU:
-            raise ToolMissingError(
-                f"{name}: is too old; expected 7.0 or newer, got {self.versions[name]}",
-                hint="older releases lack version 1.0 of the RISC-V vector extension",
-            )
+def _emulator_version(name: str, path: str, processes: Processes, logs: Path) -> str:
+    log = logs / f"{name}.log"
+    try:
+        finished = processes.run([path, "--version"], log=log, timeout_s=QUESTION_TIMEOUT_S)
+    except OSError as error:
+        raise ToolMissingError(f"{name}: can't be started: {(error.strerror or '').lower()}") from error
+    found = re.search(r"version ((\d+)\.(\d+)[.\d]*)", finished.stdout)
+    if not found:
+        raise ToolMissingError(f"{name}: doesn't tell its version; {describe_exit(finished)}")
+    if (int(found[2]), int(found[3])) < OLDEST_QEMU:
+        raise ToolMissingError(
+            f"{name}: is too old; expected 7.0 or newer, got {found[1]}",
+            hint="older releases lack version 1.0 of the RISC-V vector extension",
+        )
+    return found[1]
 
 
 def to_json(
-    interpreter: Interpreter, compiler: Compiler | HarnessError, qemu: Mapping[str, str]
+    interpreter: Interpreter, compiler: Compiler | None, launchers: Iterable[Launcher]
 ) -> dict[str, object]:
     """The versions that a run depends on; names neither the host nor its folders."""
-    known = isinstance(compiler, Compiler)
     return {
         "schema_version": SCHEMA_VERSION,
         "machine": platform.machine(),
@@ -240,8 +235,8 @@ def to_json(
             "torch": interpreter.torch,
             "numpy": interpreter.numpy,
         },
-        "compiler": {"version": compiler.version, "llvm": compiler.llvm} if known else None,
-        "qemu": dict(sorted(qemu.items())),
+        "compiler": {"version": compiler.version, "llvm": compiler.llvm} if compiler else None,
+        "emulators": {each.emulator: each.version for each in launchers if each.emulator},
     }
 
 

@@ -133,7 +133,7 @@ class _Document:
         return value
 
     def text(self, table: Mapping[str, Any], key: str, default: str) -> str:
-        value = table.get(key, default)
+        value: object = table.get(key, default)
         if not isinstance(value, str) or not value:
             raise self.error(key, f"expected a text, got {_kind(value)}")
         return value
@@ -220,6 +220,7 @@ def _nearest(name: str, known: Collection[str]) -> str | None:
     return f"did you mean {matches[0]!r}?" if matches else None
 
 
-def _kind(value: object) -> str:
-    names = {dict: "a table", list: "an empty list" if value == [] else "a list", str: "a text"}
-    return names.get(type(value), repr(value))
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return "a table" if isinstance(value, dict) else repr(value)

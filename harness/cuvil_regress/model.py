@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from cuvil_regress.errors import EXIT_CLEAN, EXIT_ENVIRONMENT, EXIT_FINDINGS
+from cuvil_regress.errors import EXIT_CLEAN, EXIT_ENVIRONMENT, EXIT_FINDINGS, EXIT_INTERRUPTED
 
 SCHEMA_VERSION = 1
 """Version of every machine-readable file that the harness writes (see `schemas/`)."""
@@ -172,6 +172,34 @@ class Result:
         if not counts or None in counts:
             return None
         return not any(counts)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole run."""
+
+    matrix: str
+    """The matrix file's name, without folders."""
+    compiler: str
+    policies: Mapping[str, str]
+    planned: tuple[Cell, ...]
+    results: tuple[Result, ...]
+    elapsed_ns: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned cell was finished; a run that was interrupted is not."""
+        return len(self.results) == len(self.planned)
+
+    @property
+    def totals(self) -> dict[Verdict, int]:
+        """Number of cells by verdict, most telling first."""
+        found = [result.verdict for result in self.results]
+        return {verdict: found.count(verdict) for verdict in VERDICTS if verdict in found}
+
+    @property
+    def exit_code(self) -> int:
+        return exit_code(self.results) if self.complete else EXIT_INTERRUPTED
 
 
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict | None:

@@ -1,0 +1,1 @@
+"""Renderers of a run's report: one module a form."""
