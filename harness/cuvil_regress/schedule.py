@@ -22,7 +22,7 @@ from cuvil_regress.steps import Bench, Fault, Outcome
 @dataclass(frozen=True)
 class _Captured:
     outcome: Outcome
-    golden: judge.GoldenOrFault
+    golden: judge.Golden | Fault | None
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _judge(bench: Bench, built: _Built, reference: _Built | None) -> Result:
     outcomes = list(built.outcomes)
     outputs: tuple[OutputResult, ...] = ()
     if built.ran and built.captured.golden is not None:
-        partner = reference.cell if reference is not None and reference.ran else None
+        partner = reference.cell if reference else None
         comparison = judge.compare(bench, built.cell, built.captured.golden, partner)
         outcomes.append(comparison.outcome)
         outputs = comparison.outputs
