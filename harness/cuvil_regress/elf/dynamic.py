@@ -29,7 +29,9 @@ class Layout:
             inner = address - segment.address
             if 0 <= inner < segment.file_bytes:
                 return segment.offset + inner, segment.file_bytes - inner
-        self.source.fail(f"{what} lies in no segment", expected="an address of the file", got=hex(address))
+        raise self.source.error(
+            f"{what} lies in no segment", expected="an address of the file", got=hex(address)
+        )
 
     def table(self, address: int, count: int, shape: np.dtype[np.void], what: str) -> Table:
         """`count` records of `shape` at `address`, all within one segment."""
@@ -37,8 +39,9 @@ class Layout:
             return np.empty(0, shape)
         offset, left = self.locate(address, what)
         if count * shape.itemsize > left:
-            self.source.fail(f"{what} leaves its segment", expected=f"at most {left} bytes",
-                             got=count * shape.itemsize)
+            raise self.source.error(
+                f"{what} leaves its segment", expected=f"at most {left} bytes", got=count * shape.itemsize
+            )
         return self.source.table(offset, count, shape, what)
 
 
@@ -67,10 +70,14 @@ class Dynamic:
 def string_at(source: Source, strings: bytes, offset: int, what: str) -> str:
     """The string at `offset` of the string table."""
     if offset >= len(strings):
-        source.fail(f"name of {what} leaves the string table", expected=f"below {len(strings)}", got=offset)
+        raise source.error(
+            f"name of {what} leaves the string table", expected=f"below {len(strings)}", got=offset
+        )
     end = strings.find(b"\0", offset, offset + _MAX_STRING_BYTES)
     if end < 0:
-        source.fail(f"name of {what} has no end", expected=f"at most {_MAX_STRING_BYTES} bytes", got="more")
+        raise source.error(
+            f"name of {what} has no end", expected=f"at most {_MAX_STRING_BYTES} bytes", got="more"
+        )
     return strings[offset:end].decode(errors="surrogateescape")
 
 
@@ -82,8 +89,7 @@ def implied_symbol_count(dynamic: Dynamic) -> int:
     undefined symbols to the relocations.)
     """
     if "DT_HASH" in dynamic:
-        head = dynamic.layout.table(
-            dynamic.number("DT_HASH"), 2, dynamic.layout.encoding.words, "hash table")
+        head = dynamic.layout.table(dynamic.number("DT_HASH"), 2, dynamic.layout.encoding.words, "hash table")
         return int(head["word"][1])
     return max(_count_by_gnu_hash(dynamic), _count_by_relocations(dynamic))
 
@@ -114,13 +120,16 @@ def _chain_left(layout: Layout, address: int) -> int:
         if len(ends):
             return passed + int(ends[0])
         passed += count
-    layout.source.fail("GNU hash chain has no end", expected="an odd word", got=f"{passed} even ones")
+    raise layout.source.error("GNU hash chain has no end", expected="an odd word", got=f"{passed} even ones")
 
 
 def _count_by_relocations(dynamic: Dynamic) -> int:
     with_addend = "DT_RELA" in dynamic
-    tables = [("DT_RELA", "DT_RELASZ", True), ("DT_REL", "DT_RELSZ", False),
-              ("DT_JMPREL", "DT_PLTRELSZ", with_addend)]
+    tables = [
+        ("DT_RELA", "DT_RELASZ", True),
+        ("DT_REL", "DT_RELSZ", False),
+        ("DT_JMPREL", "DT_PLTRELSZ", with_addend),
+    ]
     layout, shift = dynamic.layout, 32 if dynamic.layout.encoding.bits == 64 else 8
     largest = 0
     for start, size, addend in tables:

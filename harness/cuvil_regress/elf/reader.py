@@ -81,16 +81,20 @@ def _read(source: Source) -> ElfImage:
 def _identify(source: Source) -> tuple[Encoding, int]:
     ident = source.read(0, min(_IDENT_BYTES, source.size_bytes), "ELF identification")
     if len(ident) < _IDENT_BYTES or not ident.startswith(_MAGIC):
-        source.fail("not an ELF file", expected=f"{_MAGIC!r} at the start", got=f"{ident[:4]!r}")
+        raise source.error("not an ELF file", expected=f"{_MAGIC!r} at the start", got=f"{ident[:4]!r}")
     if ident[4] not in (1, 2) or ident[5] not in (1, 2):
-        source.fail("unknown ELF class or byte order", expected="1 or 2 each", got=f"{ident[4]} and {ident[5]}")
+        raise source.error(
+            "unknown ELF class or byte order", expected="1 or 2 each", got=f"{ident[4]} and {ident[5]}"
+        )
     return Encoding(bits=32 * ident[4], little_endian=ident[5] == 1), ident[7]
 
 
 def _program_headers(source: Source, encoding: Encoding, header: np.void) -> Table:
     shape, count = encoding.program_header, int(header["phnum"])
     if count and int(header["phentsize"]) != shape.itemsize:
-        source.fail("odd size of a program header", expected=shape.itemsize, got=int(header["phentsize"]))
+        raise source.error(
+            "odd size of a program header", expected=shape.itemsize, got=int(header["phentsize"])
+        )
     return source.table(int(header["phoff"]), count, shape, "program header table")
 
 
@@ -100,7 +104,9 @@ def _section_headers(source: Source, encoding: Encoding, header: np.void) -> Tab
     if not offset:
         return np.empty(0, shape)
     if int(header["shentsize"]) != shape.itemsize:
-        source.fail("odd size of a section header", expected=shape.itemsize, got=int(header["shentsize"]))
+        raise source.error(
+            "odd size of a section header", expected=shape.itemsize, got=int(header["shentsize"])
+        )
     if not count:  # 65280 sections or more: the first header holds the number
         count = int(source.table(offset, 1, shape, "section header table")["size"][0])
     return source.table(offset, count, shape, "section header table")
@@ -110,7 +116,7 @@ def _segments(source: Source, programs: Table) -> Iterator[Segment]:
     for row in programs[programs["type"] == ENUM_P_TYPE_BASE["PT_LOAD"]]:
         end = int(row["offset"]) + int(row["filesz"])
         if end > source.size_bytes:
-            source.fail("file is truncated", expected=f"at least {end} bytes", got=source.size_bytes)
+            raise source.error("file is truncated", expected=f"at least {end} bytes", got=source.size_bytes)
         yield Segment(
             offset=int(row["offset"]),
             address=int(row["vaddr"]),

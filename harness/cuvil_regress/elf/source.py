@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +48,7 @@ class Encoding:
 
     @property
     def section_header(self) -> np.dtype[np.void]:
-        return self.shape(
-            "name:W type:W flags:N addr:N offset:N size:N link:W info:W addralign:N entsize:N"
-        )
+        return self.shape("name:W type:W flags:N addr:N offset:N size:N link:W info:W addralign:N entsize:N")
 
     @property
     def symbol(self) -> np.dtype[np.void]:
@@ -78,8 +76,8 @@ class Source:
     stream: BinaryIO
     size_bytes: int
 
-    def fail(self, what: str, *, expected: object, got: object) -> NoReturn:
-        raise HarnessError(
+    def error(self, what: str, *, expected: object, got: object) -> HarnessError:
+        return HarnessError(
             f"{self.path}: {what}; expected {expected}, got {got}",
             hint="the file is damaged or incomplete; build or fetch it again",
         )
@@ -91,7 +89,7 @@ class Source:
             HarnessError: the range leaves the file, checked before anything is allocated.
         """
         if offset + size_bytes > self.size_bytes:
-            self.fail(
+            raise self.error(
                 f"{what} leaves the file",
                 expected=f"an end at most {self.size_bytes}",
                 got=offset + size_bytes,
@@ -100,7 +98,7 @@ class Source:
         while len(data) < size_bytes:  # one call moves at most 2 GiB
             more = os.pread(self.stream.fileno(), size_bytes - len(data), offset + len(data))
             if not more:
-                self.fail("file shrank while it was read", expected=size_bytes, got=len(data))
+                raise self.error("file shrank while it was read", expected=size_bytes, got=len(data))
             data += more
         return data
 

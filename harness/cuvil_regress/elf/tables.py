@@ -27,7 +27,7 @@ def read_strings(dynamic: Dynamic) -> bytes:
     shape = layout.encoding.shape("byte:B")
     strings = layout.table(dynamic.number("DT_STRTAB"), size_bytes, shape, "string table").tobytes()
     if not strings.endswith(b"\0"):
-        layout.source.fail("string table has no end", expected="a final NUL", got=f"{strings[-1:]!r}")
+        raise layout.source.error("string table has no end", expected="a final NUL", got=f"{strings[-1:]!r}")
     return strings
 
 
@@ -40,8 +40,11 @@ def read_symbols(dynamic: Dynamic, count: int | None, strings: bytes) -> Symbols
     raw = layout.table(dynamic.number("DT_SYMTAB"), count, layout.encoding.symbol, "symbol table")
     outside = np.flatnonzero(raw["name"] >= len(strings))
     if len(outside):
-        layout.source.fail(f"name of symbol {outside[0]} leaves the string table",
-                           expected=f"below {len(strings)}", got=int(raw["name"][outside[0]]))
+        raise layout.source.error(
+            f"name of symbol {outside[0]} leaves the string table",
+            expected=f"below {len(strings)}",
+            got=int(raw["name"][outside[0]]),
+        )
     symbols = _normalize(raw, _version_words(dynamic, count))
     _verify_name_lengths(layout.source, symbols, strings)
     return symbols
@@ -76,7 +79,7 @@ def _verify_name_lengths(source: Source, symbols: Symbols, strings: bytes) -> No
     total = int((ends[np.searchsorted(ends, starts)] - starts).sum())
     limit = _MAX_NAME_REPEAT * len(strings) + _SLACK_BYTES
     if total > limit:
-        source.fail("symbol names overlap", expected=f"at most {limit} bytes", got=total)
+        raise source.error("symbol names overlap", expected=f"at most {limit} bytes", got=total)
 
 
 def read_version_needs(dynamic: Dynamic, strings: bytes) -> tuple[VersionNeed, ...]:
@@ -108,7 +111,9 @@ def read_versions_defined(dynamic: Dynamic, strings: bytes) -> tuple[VersionDefi
     return tuple(found)
 
 
-def _chain(layout: Layout, address: int, shape: np.dtype[np.void], count: int) -> Iterator[tuple[int, np.void]]:
+def _chain(
+    layout: Layout, address: int, shape: np.dtype[np.void], count: int
+) -> Iterator[tuple[int, np.void]]:
     """`count` records, each of which says how far away the next one is."""
     _verify_count(layout, count)
     for _ in range(count):
@@ -121,4 +126,4 @@ def _chain(layout: Layout, address: int, shape: np.dtype[np.void], count: int) -
 
 def _verify_count(layout: Layout, count: int) -> None:
     if count > _MAX_NODES:
-        layout.source.fail("too many version records", expected=f"at most {_MAX_NODES}", got=count)
+        raise layout.source.error("too many version records", expected=f"at most {_MAX_NODES}", got=count)
