@@ -50,6 +50,13 @@ class Interpreter:
     numpy: str | None
     torch_folder: Path | None
 
+    @property
+    def torch_lib_dirs(self) -> tuple[Path, ...]:
+        """The folders that hold PyTorch's shared libraries."""
+        if self.torch_folder is None:
+            return ()
+        return tuple(folder for folder in (self.torch_folder / "lib", self.torch_folder) if folder.is_dir())
+
     def require_torch(self, release: str) -> None:
         """Check that this is the PyTorch release that a cell asks for; `2.13.0+cpu` is a `2.13.0`.
 

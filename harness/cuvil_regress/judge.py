@@ -1,4 +1,4 @@
-"""The last step of a cell: compares every output of every case with its golden and with the first target's."""
+"""The last step of a cell: compares its outputs with their goldens and with those of the first target."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from cuvil_regress import comparer, golden, policy, tensors
 from cuvil_regress.comparer import Array, TensorComparison
 from cuvil_regress.errors import HarnessError
 from cuvil_regress.golden import Golden
-from cuvil_regress.model import Cell, OutputResult, Verdict, worst_verdict
-from cuvil_regress.policy import Policy
+from cuvil_regress.model import Cell, Finding, OutputResult, Severity, Verdict, worst_verdict
 from cuvil_regress.steps import Bench, Fault, Outcome, fault, outcome
 
 Outputs = Mapping[str, Array]
@@ -32,8 +31,9 @@ def load_golden(bench: Bench, cell: Cell) -> Golden | Fault:
         found = golden.load(bench.matrix.golden, cell.model)
     except HarnessError as error:
         return fault("golden-damaged", str(error), subject=cell.model, hint=error.hint or "")
-    for case, outputs in found.outputs.items():
-        tensors.write(bench.workspace.golden(cell) / case, outputs)
+    for case, outputs in found.cases.items():
+        values = {name: tensor.values for name, tensor in outputs.items()}
+        tensors.write(bench.workspace.golden(cell) / case, values)
     return found
 
 
@@ -48,7 +48,7 @@ def compare(bench: Bench, cell: Cell, judged_by: Golden | Fault, first: Cell | N
     if isinstance(judged_by, Fault):
         return Comparison(outcome("compare", 0, [judged_by]), ())
     judge = _Judge(bench, cell, judged_by, first)
-    for case in sorted({*judged_by.outputs, *_folders(bench.workspace.capture(cell) / "cases")}):
+    for case in sorted({*judged_by.cases, *_folders(bench.workspace.capture(cell) / "cases")}):
         judge.judge_case(case)
     step = outcome("compare", time.monotonic_ns() - start, judge.faults)
     return Comparison(step, tuple(judge.results))
@@ -68,13 +68,13 @@ class _Judge:
 
     def judge_case(self, case: str) -> None:
         """Compare all outputs of one case; a case that left none was told by the run step."""
-        if case not in self._golden.outputs:
+        if case not in self._golden.cases:
             self._add("golden-damaged", case, "is captured, but the golden lacks it", hint=REFRESH)
             return
         actual = self._read(self._folder, case)
         if actual is None:
             return
-        expected = self._golden.outputs[case]
+        expected = self._golden.cases[case]
         if list(actual) != list(expected):
             message = f"other outputs; expected {list(expected)}, got {list(actual)}"
             self._add("run-failure", case, message)
@@ -103,7 +103,10 @@ class _Judge:
 
     def _judge_output(self, case: str, name: str, actual: Array, reference: Array | None) -> None:
         subject = f"{case}/{name}"
-        comparison = comparer.compare_tensor(actual, self._golden.outputs[case][name], self._golden_policy)
+        expected = self._golden.cases[case][name]
+        comparison = comparer.compare_tensor(
+            actual, expected.values, self._golden_policy, model_dtype=expected.model_dtype
+        )
         verdicts: list[Verdict] = [comparison.verdict]
         if not comparison.passed:
             self._add(comparison.verdict, subject, f"against the golden: {_explain(comparison)}")
@@ -125,7 +128,9 @@ class _Judge:
             )
         )
 
-    def _judge_reference(self, subject: str, actual: Array, reference: Array, differing: int) -> list[Verdict]:
+    def _judge_reference(
+        self, subject: str, actual: Array, reference: Array, differing: int
+    ) -> list[Verdict]:
         """The two targets against each other: by tolerance, and bit by bit."""
         if not differing:
             return []
@@ -138,10 +143,11 @@ class _Judge:
         self._add(comparison.verdict, subject, f"{against}: {_explain(comparison)}")
         return ["bits-differ", comparison.verdict]
 
-    def _add(self, verdict: Verdict, subject: str, what: str, *, hint: str = "", severity: str = "error") -> None:
+    def _add(
+        self, verdict: Verdict, subject: str, what: str, *, hint: str = "", severity: Severity = "error"
+    ) -> None:
         message = f"{self._cell.model}, {subject}: {what}"
-        found = fault(verdict, message, subject=subject, hint=hint)
-        self.faults.append(found)
+        self.faults.append(Fault(verdict, Finding(verdict, severity, message, subject, hint=hint)))
 
 
 REFRESH = "`cuvil-regress golden refresh --reason TEXT` shows the difference before it writes anything"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -86,6 +87,7 @@ def _set_up(matrix: Matrix, options: Options, workspace: Workspace, link: Path) 
         for target in dict.fromkeys(cell.target for cell in matrix.cells)
     }
     bench = Bench(workspace, matrix, processes, interpreter, link, compiler, launchers)
+    _keep_runtimes(bench)
     write_json(workspace.root / ENVIRONMENT, _environment(bench))
     return bench
 
@@ -105,10 +107,25 @@ def _find_launcher(
         return compiler
     if target not in compiler.targets:
         return ToolMissingError(f"{target}: the compiler {compiler.version} doesn't know this target")
+    tools = compiler.targets[target]
+    for path in (tools.runner, tools.runtime):
+        if not path.is_file():
+            return ToolMissingError(f"{target}: the compiler's {path.name} is missing", hint="reinstall it")
     try:
-        return environment.find_launcher(compiler.targets[target], processes, logs)
+        return environment.find_launcher(tools, processes, logs)
     except ToolMissingError as error:
         return error
+
+
+def _keep_runtimes(bench: Bench) -> None:
+    """Copy each target's runtime library into the run's folder, for later comparisons."""
+    if isinstance(bench.compiler, ToolMissingError):
+        return
+    for target, launcher in bench.launchers.items():
+        if isinstance(launcher, environment.Launcher):
+            copy = bench.workspace.runtime(target)
+            copy.parent.mkdir(parents=True)
+            shutil.copyfile(bench.compiler.targets[target].runtime, copy)
 
 
 def _environment(bench: Bench) -> dict[str, object]:

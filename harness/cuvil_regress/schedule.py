@@ -51,7 +51,7 @@ def _build(bench: Bench, cell: Cell, captured: _Captured) -> _Built:
         outcomes.append(steps.compile_model(bench, cell))
     if len(outcomes) < 2 or not outcomes[-1].step.ok:
         return _Built(cell, captured, tuple(outcomes))
-    scan = steps.scan(bench, cell)
+    scan = steps.scan_library(bench, cell)
     # A conflict does not keep the library from being run: what it does then belongs to the picture.
     outcomes += [scan.outcome, steps.run(bench, cell)]
     return _Built(cell, captured, tuple(outcomes), scan)

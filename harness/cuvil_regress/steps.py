@@ -6,11 +6,13 @@ import json
 import re
 import shlex
 import signal
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cuvil_regress import scan
 from cuvil_regress.environment import (
     Compiler,
     Interpreter,
@@ -39,6 +41,15 @@ class Outcome:
 
     step: StepResult
     faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The abi step, and its counts where the libraries could be read."""
+
+    outcome: Outcome
+    conflicts: int | None = None
+    missing: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,44 @@ def compile_model(bench: Bench, cell: Cell) -> Outcome:
     verdicts: dict[int, Verdict] = {3: "unsupported", 4: "unsupported", 5: "environment"}
     command = _Command("compile", [*argv, "--output", str(library)], library, verdicts, "compile-failure")
     return _execute(bench, cell, command)
+
+
+def scan_library(bench: Bench, cell: Cell) -> Scan:
+    """Scan the cell's library, and the runtime that will load it, beside the torch that they may meet."""
+    start = time.monotonic_ns()
+    launcher = bench.launchers[cell.target]
+    if isinstance(bench.compiler, ToolMissingError) or isinstance(launcher, ToolMissingError):
+        return Scan(refused("abi", _first_error(bench.compiler, launcher)))
+    libraries = [bench.workspace.library(cell), bench.workspace.runtime(cell.target)]
+    try:
+        report = scan.scan(
+            libraries,
+            target=cell.target,
+            torch_lib_dirs=bench.interpreter.torch_lib_dirs,
+            sysroot=bench.compiler.targets[cell.target].sysroot,
+        )
+    except ToolMissingError as error:
+        return Scan(refused("abi", error))
+    except HarnessError as error:
+        faults = [fault("abi-conflict", f"abi: {error}", hint=error.hint or "")]
+        return Scan(outcome("abi", time.monotonic_ns() - start, faults))
+    found = [Fault("abi-conflict", _without_folders(bench, finding)) for finding in report.findings]
+    return Scan(
+        outcome("abi", time.monotonic_ns() - start, found),
+        sum(library.conflicts for library in report.libraries),
+        sum(library.missing for library in report.libraries),
+    )
+
+
+def _first_error(*values: object) -> ToolMissingError:
+    return next(value for value in values if isinstance(value, ToolMissingError))
+
+
+def _without_folders(bench: Bench, finding: Finding) -> Finding:
+    """The finding with its file relative to the run's folder."""
+    path = Path(finding.file)
+    inside = path.is_relative_to(bench.workspace.root)
+    return replace(finding, file=bench.workspace.relative(path)) if inside else finding
 
 
 def run(bench: Bench, cell: Cell) -> Outcome:

@@ -67,7 +67,9 @@ def dtype_name(array: Array) -> str:
     """
     name = array.dtype.newbyteorder("=").name
     if name not in DTYPES:
-        raise TensorFolderError(f"tensor: dtype can't be stored; expected one of {', '.join(DTYPES)}, got {name!r}")
+        raise TensorFolderError(
+            f"tensor: dtype can't be stored; expected one of {', '.join(DTYPES)}, got {name!r}"
+        )
     return name
 
 
@@ -94,7 +96,9 @@ def write_into(folder: Path, tensors: Mapping[str, Array]) -> list[Entry]:
 
 def _entry(number: int, name: str, array: Array) -> Entry:
     if not name or name != name.strip() or "\n" in name or "\r" in name:
-        raise TensorFolderError(f"tensor {name!r}: the name can't be stored; expected one line without outer blanks")
+        raise TensorFolderError(
+            f"tensor {name!r}: the name can't be stored; expected one line without outer blanks"
+        )
     return Entry(name, dtype_name(array), array.shape, f"{number:03}.bin")
 
 
@@ -124,7 +128,9 @@ def _manifest_text(path: Path) -> str:
         raise TensorFolderError(f"{path}: no such file; expected a tensor folder's manifest")
     size_bytes = path.stat().st_size
     if size_bytes > MAX_MANIFEST_BYTES:
-        raise TensorFolderError(f"{path}: too large; expected at most {MAX_MANIFEST_BYTES} bytes, got {size_bytes}")
+        raise TensorFolderError(
+            f"{path}: too large; expected at most {MAX_MANIFEST_BYTES} bytes, got {size_bytes}"
+        )
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -134,9 +140,13 @@ def _manifest_text(path: Path) -> str:
 def _parse_line(where: str, line: str) -> Entry:
     words = line.split(" ")
     if len(words) < 5 or words[0] != "tensor":
-        raise TensorFolderError(f"{where}: malformed line; expected 'tensor <dtype> <rank> ...', got {line[:80]!r}")
+        raise TensorFolderError(
+            f"{where}: malformed line; expected 'tensor <dtype> <rank> ...', got {line[:80]!r}"
+        )
     if words[1] not in DTYPES:
-        raise TensorFolderError(f"{where}: unknown dtype; expected one of {', '.join(DTYPES)}, got {words[1]!r}")
+        raise TensorFolderError(
+            f"{where}: unknown dtype; expected one of {', '.join(DTYPES)}, got {words[1]!r}"
+        )
     rank = _parse_number(where, "rank", words[2])
     if rank > MAX_RANK:
         raise TensorFolderError(f"{where}: rank is too large; expected at most {MAX_RANK}, got {rank}")
@@ -155,14 +165,18 @@ def _parse_number(where: str, what: str, word: str) -> int:
 
 def _checked_file(where: str, file: str) -> str:
     if not file or file in (".", "..", MANIFEST) or "/" in file or "\\" in file or "\0" in file:
-        raise TensorFolderError(f"{where}: bad file name; expected a plain name in the same folder, got {file!r}")
+        raise TensorFolderError(
+            f"{where}: bad file name; expected a plain name in the same folder, got {file!r}"
+        )
     return file
 
 
 def _refuse_duplicates(path: Path, what: str, values: list[str]) -> None:
     for number, value in enumerate(values):
         if value in values[:number]:
-            raise TensorFolderError(f"{path}:{number + 2}: {what} occurs twice; expected unique ones, got {value!r}")
+            raise TensorFolderError(
+                f"{path}:{number + 2}: {what} occurs twice; expected unique ones, got {value!r}"
+            )
 
 
 def _read_tensor(folder: Path, entry: Entry) -> Array:
