@@ -41,6 +41,11 @@ class TensorFolderError(HarnessError):
     """A tensor folder is missing, malformed or truncated, or an array can't be stored in one."""
 
 
+def _fault(where: object, what: str, expected: object, got: object = None) -> TensorFolderError:
+    tail = "" if got is None else f", got {got}"
+    return TensorFolderError(f"{where}: {what}; expected {expected}{tail}")
+
+
 @dataclass(frozen=True)
 class Entry:
     """One line of a manifest."""
@@ -67,9 +72,7 @@ def dtype_name(array: Array) -> str:
     """
     name = array.dtype.newbyteorder("=").name
     if name not in DTYPES:
-        raise TensorFolderError(
-            f"tensor: dtype can't be stored; expected one of {', '.join(DTYPES)}, got {name!r}"
-        )
+        raise _fault("tensor", "dtype can't be stored", f"one of {', '.join(DTYPES)}", repr(name))
     return name
 
 
@@ -96,9 +99,7 @@ def write_into(folder: Path, tensors: Mapping[str, Array]) -> list[Entry]:
 
 def _entry(number: int, name: str, array: Array) -> Entry:
     if not name or name != name.strip() or "\n" in name or "\r" in name:
-        raise TensorFolderError(
-            f"tensor {name!r}: the name can't be stored; expected one line without outer blanks"
-        )
+        raise _fault(f"tensor {name!r}", "the name can't be stored", "one line without outer blanks")
     return Entry(name, dtype_name(array), array.shape, f"{number:03}.bin")
 
 
@@ -116,7 +117,7 @@ def read_manifest(folder: Path) -> list[Entry]:
     path = folder / MANIFEST
     lines = _manifest_text(path).removesuffix("\n").split("\n")
     if lines[0] != HEADER:
-        raise TensorFolderError(f"{path}:1: unknown format; expected {HEADER!r}, got {lines[0][:80]!r}")
+        raise _fault(f"{path}:1", "unknown format", repr(HEADER), repr(lines[0][:80]))
     entries = [_parse_line(f"{path}:{number}", line) for number, line in enumerate(lines[1:], start=2)]
     for what in ("name", "file"):
         _refuse_duplicates(path, what, [getattr(entry, what) for entry in entries])
@@ -125,64 +126,54 @@ def read_manifest(folder: Path) -> list[Entry]:
 
 def _manifest_text(path: Path) -> str:
     if not path.is_file():
-        raise TensorFolderError(f"{path}: no such file; expected a tensor folder's manifest")
+        raise _fault(path, "no such file", "a tensor folder's manifest")
     size_bytes = path.stat().st_size
     if size_bytes > MAX_MANIFEST_BYTES:
-        raise TensorFolderError(
-            f"{path}: too large; expected at most {MAX_MANIFEST_BYTES} bytes, got {size_bytes}"
-        )
+        raise _fault(path, "too large", f"at most {MAX_MANIFEST_BYTES} bytes", size_bytes)
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise TensorFolderError(f"{path}: not text; expected UTF-8, got {error.reason}") from error
+        raise _fault(path, "not text", "UTF-8", error.reason) from error
 
 
 def _parse_line(where: str, line: str) -> Entry:
     words = line.split(" ")
     if len(words) < 5 or words[0] != "tensor":
-        raise TensorFolderError(
-            f"{where}: malformed line; expected 'tensor <dtype> <rank> ...', got {line[:80]!r}"
-        )
+        raise _fault(where, "malformed line", "'tensor <dtype> <rank> ...'", repr(line[:80]))
     if words[1] not in DTYPES:
-        raise TensorFolderError(
-            f"{where}: unknown dtype; expected one of {', '.join(DTYPES)}, got {words[1]!r}"
-        )
+        raise _fault(where, "unknown dtype", f"one of {', '.join(DTYPES)}", repr(words[1]))
     rank = _parse_number(where, "rank", words[2])
     if rank > MAX_RANK:
-        raise TensorFolderError(f"{where}: rank is too large; expected at most {MAX_RANK}, got {rank}")
+        raise _fault(where, "rank is too large", f"at most {MAX_RANK}", rank)
     rest = line.split(" ", 3 + rank + 1)
     if len(rest) != 3 + rank + 2 or not rest[-1].strip():
-        raise TensorFolderError(f"{where}: line is too short; expected {rank} dimensions, a file and a name")
+        raise _fault(where, "line is too short", f"{rank} dimensions, a file and a name")
     shape = tuple(_parse_number(where, "dimension", word) for word in rest[3 : 3 + rank])
     return Entry(rest[-1], words[1], shape, _checked_file(where, rest[3 + rank]))
 
 
 def _parse_number(where: str, what: str, word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 18):
-        raise TensorFolderError(f"{where}: bad {what}; expected a non-negative number, got {word[:40]!r}")
+        raise _fault(where, f"bad {what}", "a non-negative number", repr(word[:40]))
     return int(word)
 
 
 def _checked_file(where: str, file: str) -> str:
     if not file or file in (".", "..", MANIFEST) or "/" in file or "\\" in file or "\0" in file:
-        raise TensorFolderError(
-            f"{where}: bad file name; expected a plain name in the same folder, got {file!r}"
-        )
+        raise _fault(where, "bad file name", "a plain name in the same folder", repr(file))
     return file
 
 
 def _refuse_duplicates(path: Path, what: str, values: list[str]) -> None:
     for number, value in enumerate(values):
         if value in values[:number]:
-            raise TensorFolderError(
-                f"{path}:{number + 2}: {what} occurs twice; expected unique ones, got {value!r}"
-            )
+            raise _fault(f"{path}:{number + 2}", f"{what} occurs twice", "unique ones", repr(value))
 
 
 def _read_tensor(folder: Path, entry: Entry) -> Array:
     path = folder / entry.file
     if path.is_symlink() or not path.is_file():
-        raise TensorFolderError(f"{path}: no such regular file; expected the data of tensor {entry.name!r}")
+        raise _fault(path, "no such regular file", f"the data of tensor {entry.name!r}")
     size_bytes = path.stat().st_size
     if size_bytes != entry.size_bytes:
         raise TensorFolderError(
@@ -195,6 +186,6 @@ def _read_tensor(folder: Path, entry: Entry) -> Array:
 def decode(content: bytes, entry: Entry, where: str) -> Array:
     """Turns a file's bytes, whose number was checked, into a writable array in native byte order."""
     if entry.dtype == "bool" and content.strip(b"\0\1"):
-        raise TensorFolderError(f"{where}: bad bool tensor {entry.name!r}; expected bytes 0 and 1 only")
+        raise _fault(where, f"bad bool tensor {entry.name!r}", "bytes 0 and 1 only")
     stored = DTYPES[entry.dtype]
     return np.frombuffer(content, dtype=stored).astype(stored.newbyteorder("=")).reshape(entry.shape)

@@ -58,9 +58,8 @@ class Model:
             UsageError: there is no such case.
         """
         if case not in CASES:
-            raise UsageError(
-                f"model {self.name!r}: unknown case; expected one of {', '.join(CASES)}, got {case!r}"
-            )
+            known = ", ".join(CASES)
+            raise UsageError(f"model {self.name!r}: unknown case; expected one of {known}, got {case!r}")
         return dict(self.module.inputs(case))
 
     def build(self) -> Any:
@@ -108,9 +107,8 @@ def load(name: str) -> Model:
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=1)
         hint = f"did you mean {near[0]!r}?" if near else None
-        raise UsageError(
-            f"model: unknown name; expected one of {', '.join(names())}, got {name!r}", hint=hint
-        )
+        known = ", ".join(names())
+        raise UsageError(f"model: unknown name; expected one of {known}, got {name!r}", hint=hint)
     return Model(name, importlib.import_module(f"{__name__}.{name}"))
 
 

@@ -13,7 +13,7 @@ from cuvil_regress.philox import uniform
 
 
 def fill(module: Any, model: str) -> Any:
-    """Gives every floating-point parameter and buffer of `module` its fixed values; returns the module in eval mode.
+    """Gives each floating-point parameter and buffer its fixed values; returns the module in eval mode.
 
     Matrices and filters are scaled for ReLU networks (He) to the next lower power of two; scales and
     running variances lie around 1, biases and running means around 0, and none is trivial.
