@@ -1,1 +1,1 @@
-"""Renderers of a run's report: one module a form."""
+"""Renderers: one module a kind of report."""
