@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from cuvil_regress import comparer, golden, policy, tensors
 from cuvil_regress.comparer import Array, TensorComparison
-from cuvil_regress.errors import HarnessError
+from cuvil_regress.errors import GoldenDamagedError, HarnessError
 from cuvil_regress.golden import Golden
 from cuvil_regress.model import Cell, Finding, OutputResult, Severity, Verdict, worst_verdict
 from cuvil_regress.steps import Bench, Fault, Outcome, fault, outcome
@@ -29,12 +30,28 @@ def load_golden(bench: Bench, cell: Cell) -> Golden | Fault:
     """The verified golden of the cell's model, copied into the run's folder; or what is wrong with it."""
     try:
         found = golden.load(bench.matrix.golden, cell.model)
+        _require_same_inputs(found, bench.workspace.capture(cell) / "cases")
     except HarnessError as error:
         return fault("golden-damaged", str(error), subject=cell.model, hint=error.hint or "")
     for case, outputs in found.cases.items():
         values = {name: tensor.values for name, tensor in outputs.items()}
         tensors.write(bench.workspace.golden(cell) / case, values)
     return found
+
+
+def _require_same_inputs(found: Golden, cases: Path) -> None:
+    """The inputs that were captured must be those that the golden was computed from."""
+    for case in found.cases:
+        recorded = {name: entry["sha256"] for name, entry in found.record["cases"][case]["inputs"].items()}
+        captured = {
+            name: hashlib.sha256(tensors.encode(array)).hexdigest()
+            for name, array in tensors.read(cases / case).items()
+        }
+        if captured != recorded:
+            raise GoldenDamagedError(
+                f"{found.model}, {case}: the golden was made from other inputs than those captured",
+                hint=REFRESH,
+            )
 
 
 def compare(bench: Bench, cell: Cell, judged_by: Golden | Fault, first: Cell | None) -> Comparison:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from cuvil_regress import judge, steps
+from cuvil_regress.golden import Golden
 from cuvil_regress.model import Cell, OutputResult, Result, Verdict, worst_verdict
 from cuvil_regress.steps import Bench, Fault, Outcome
 
@@ -22,7 +23,7 @@ from cuvil_regress.steps import Bench, Fault, Outcome
 @dataclass(frozen=True)
 class _Captured:
     outcome: Outcome
-    golden: judge.Golden | Fault | None
+    golden: Golden | Fault | None
 
 
 @dataclass(frozen=True)

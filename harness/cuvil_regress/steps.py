@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cuvil_regress import scan
 from cuvil_regress.environment import (
     Compiler,
     Interpreter,
@@ -24,6 +23,7 @@ from cuvil_regress.errors import HarnessError, ToolMissingError
 from cuvil_regress.matrix import Matrix
 from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict
 from cuvil_regress.process import Finished, Processes
+from cuvil_regress.scan import scan
 from cuvil_regress.workspace import Workspace
 
 
@@ -98,7 +98,7 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
         return Scan(refused("abi", _first_error(bench.compiler, launcher)))
     libraries = [bench.workspace.library(cell), bench.workspace.runtime(cell.target)]
     try:
-        report = scan.scan(
+        report = scan(
             libraries,
             target=cell.target,
             torch_lib_dirs=bench.interpreter.torch_lib_dirs,
