@@ -10,7 +10,8 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -170,17 +171,25 @@ def _matrix_run(options: argparse.Namespace) -> int:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder: Path = options.output_dir or Path("runs") / f"{options.matrix.stem}-{stamp}"
     settings = runner.Options(folder, options.compiler, options.python, options.workers)
-    signal.signal(signal.SIGTERM, _interrupt)
     console = terminal.open_console()
-    with terminal.ProgressObserver(console) as observer:
+    with _ending_on_sigterm(), terminal.ProgressObserver(console) as observer:
         report = runner.run(loaded, settings, observer)
     terminal.print_report(console, report, folder)
     return report.exit_code
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
     """A CI system that cancels a job asks by SIGTERM: end as on Ctrl-C."""
-    raise KeyboardInterrupt
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _matrix_list(options: argparse.Namespace) -> int:

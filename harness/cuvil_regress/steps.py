@@ -257,7 +257,10 @@ def _case_fault(case: str, report: Mapping[str, Any], finished: Finished, emulat
 
 
 _EMULATOR_COMPLAINT = re.compile(
-    r"^(qemu(-\w+)?: (?!uncaught target signal).*|QEMU internal SIG.*|(Bail out! )?ERROR:\S+\.(c|h|inc):.*)$",
+    r"^(qemu(-\w+)?: (?!uncaught target signal).*"
+    r"|QEMU internal SIG.*"
+    r"|(Bail out! )?ERROR:\S+\.(c|h|inc):.*"
+    r"|Error while loading .*)$",
     re.MULTILINE,
 )
 _NO_LOADER = re.compile(r"Could not open '\S*/ld-\S*'")
@@ -265,8 +268,11 @@ _TARGET_SIGNAL = re.compile(r"uncaught target signal (\d+)")
 
 
 def _emulator_complaint(finished: Finished) -> str | None:
-    """A line in which the emulator itself gives up; the death of the program that it runs is none."""
-    found = _EMULATOR_COMPLAINT.search(finished.stderr)
+    """A line in which the emulator itself gives up; the death of the program that it runs is none.
+
+    QEMU writes "Error while loading" to stdout, the rest to stderr.
+    """
+    found = _EMULATOR_COMPLAINT.search(f"{finished.stderr}\n{finished.stdout}")
     return found[0] if found else None
 
 

@@ -27,8 +27,7 @@ def render(report: Report) -> dict[str, Any]:
         "planned": [cell.id for cell in report.planned],
         "cells": [render_result(result) for result in report.results],
     }
-    validate(document, "results")
-    return document
+    return validated(document, "results")
 
 
 def render_result(result: Result) -> dict[str, Any]:
@@ -97,10 +96,12 @@ def _pick(record: type, entry: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: entry[field.name] for field in fields(record)}
 
 
-def validate(document: Mapping[str, Any], schema: str) -> None:
-    """Check a document that the harness is about to write."""
-    fault = find_schema_fault(document, schema)
+def validated(document: Mapping[str, Any], schema: str) -> dict[str, Any]:
+    """A document that is about to be written, as its reader will get it, checked against its schema."""
+    plain: dict[str, Any] = json.loads(json.dumps(document, allow_nan=False))
+    fault = find_schema_fault(plain, schema)
     assert fault is None, f"{schema}: breaks its own schema: {fault}"
+    return plain
 
 
 def find_schema_fault(document: object, schema: str) -> str | None:

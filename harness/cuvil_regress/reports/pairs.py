@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cuvil_regress.model import SCHEMA_VERSION
 from cuvil_regress.pairs import CLEAN_PAIR_VERDICTS, PAIR_VERDICTS, CellPair, RunComparison
-from cuvil_regress.reports.json import validate
+from cuvil_regress.reports.json import validated
 from cuvil_regress.reports.terminal import plain_table
 
 FINDINGS_SHOWN = 8
@@ -29,8 +29,7 @@ def render(comparison: RunComparison) -> dict[str, Any]:
         "exit_code": comparison.exit_code,
         "pairs": [_render_pair(pair) for pair in comparison.pairs],
     }
-    validate(document, "compare")
-    return document
+    return validated(document, "compare")
 
 
 def _render_pair(pair: CellPair) -> dict[str, Any]:
@@ -95,6 +94,8 @@ def format_share(share: float | None) -> str:
 
 
 def _format_symbols(pair: CellPair) -> str:
+    if not pair.outputs:
+        return "-"
     added = sum(len(change.added) for change in pair.symbols)
     removed = sum(len(change.removed) for change in pair.symbols)
     return f"+{added} -{removed}" if added or removed else "same"

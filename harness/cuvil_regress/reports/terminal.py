@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from cuvil_regress.model import Cell, Finding, Report, Result, StepResult
+from cuvil_regress.model import Cell, Finding, Report, Result
 
 FINDINGS_SHOWN = 8
 """Findings printed for a cell; `results.json` has them all."""
@@ -78,8 +78,8 @@ def print_report(console: Console, report: Report, folder: Path) -> None:
         results = [result for result in report.results if result.cell.torch == release]
         console.print(f"\ntorch {release}, compiler {report.compiler or 'unknown'}\n", soft_wrap=True)
         console.print(_table(results))
-    for result in report.results:
-        _print_findings(console, result, folder)
+    for results in _alike(report.results):
+        _print_findings(console, results, folder)
     console.print()
     console.print(totals(report), soft_wrap=True)
     for name in ("results.json", "cells.jsonl", "environment.json"):
@@ -148,20 +148,34 @@ def _style(result: Result) -> str:
     return "yellow" if result.verdict in ("environment", "skipped") else "red"
 
 
-def _print_findings(console: Console, result: Result, folder: Path) -> None:
-    shown = [finding for finding in result.findings if finding.severity != "note"]
+def _print_findings(console: Console, results: Sequence[Result], folder: Path) -> None:
+    """Print the findings of cells that found the same, once for all of them."""
+    first = results[0]
+    shown = _shown(first)
     if not shown:
         return
-    console.print()
-    title = Text(f"{result.cell.id}: ").append(result.verdict, style=_style(result))
-    console.print(title, soft_wrap=True)
+    title = Text(f"\n{first.cell.group} on {', '.join(result.cell.target for result in results)}: ")
+    console.print(title.append(first.verdict, style=_style(first)), soft_wrap=True)
     for finding in shown[:FINDINGS_SHOWN]:
         _print_finding(console, finding)
     if len(shown) > FINDINGS_SHOWN:
         console.print(f"  and {len(shown) - FINDINGS_SHOWN} more in results.json")
-    failed: StepResult | None = next((step for step in result.steps if not step.ok and step.log), None)
-    if failed:
-        console.print(f"  log: {folder / failed.log}", soft_wrap=True)
+    for log in dict.fromkeys(step.log for result in results for step in result.steps if not step.ok):
+        if log:
+            console.print(f"  log: {folder / log}", soft_wrap=True)
+
+
+def _shown(result: Result) -> list[Finding]:
+    return [finding for finding in result.findings if finding.severity != "note"]
+
+
+def _alike(results: Iterable[Result]) -> list[list[Result]]:
+    """The results of each group whose findings read the same, in the order in which they come."""
+    found: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        words = [f"{finding.message}\n{finding.hint}" for finding in _shown(result)]
+        found.setdefault((result.cell.group, result.verdict, *words), []).append(result)
+    return list(found.values())
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
