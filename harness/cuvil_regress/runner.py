@@ -72,7 +72,11 @@ def _fresh_folder(path: Path) -> Path:
             f"--output-dir {str(path)!r}: exists already; expected a new or an empty folder",
             hint="a run folder is never overwritten; choose another name",
         )
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise UsageError(f"--output-dir {str(path)!r}: can't be made: {reason}") from error
     return path.resolve()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -66,18 +66,26 @@ def _judge(bench: Bench, built: _Built, reference: _Built | None) -> Result:
         comparison = judge.compare(bench, built.cell, built.captured.golden, partner)
         outcomes.append(comparison.outcome)
         outputs = comparison.outputs
-    faults = [found for outcome in outcomes for found in outcome.faults]
+    root = f"{bench.workspace.root}/"
+    faults = [_relative(found, root) for outcome in outcomes for found in outcome.faults]
     verdict, message = _verdict(faults, outputs)
     return Result(
         built.cell,
         verdict,
         message,
-        tuple(outcome.step for outcome in outcomes),
+        tuple(replace(outcome.step, message=outcome.step.message.replace(root, "")) for outcome in outcomes),
         tuple(found.finding for found in faults),
         outputs,
         built.scan.conflicts if built.scan else None,
         built.scan.missing if built.scan else None,
     )
+
+
+def _relative(found: Fault, root: str) -> Fault:
+    """The fault with its files named from the run's folder on, wherever that lies."""
+    finding = found.finding
+    message, file, hint = (text.replace(root, "") for text in (finding.message, finding.file, finding.hint))
+    return replace(found, finding=replace(finding, message=message, file=file, hint=hint))
 
 
 def _verdict(faults: Sequence[Fault], outputs: Sequence[OutputResult]) -> tuple[Verdict, str]:

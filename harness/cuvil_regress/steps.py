@@ -8,7 +8,7 @@ import shlex
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
     except HarnessError as error:
         faults = [fault("abi-conflict", f"abi: {error}", hint=error.hint or "")]
         return Scan(outcome("abi", time.monotonic_ns() - start, faults))
-    found = [Fault("abi-conflict", _without_folders(bench, finding)) for finding in report.findings]
+    found = [Fault("abi-conflict", finding) for finding in report.findings]
     return Scan(
         outcome("abi", time.monotonic_ns() - start, found),
         sum(library.conflicts for library in report.libraries),
@@ -119,13 +119,6 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
 
 def _first_error(*values: object) -> ToolMissingError:
     return next(value for value in values if isinstance(value, ToolMissingError))
-
-
-def _without_folders(bench: Bench, finding: Finding) -> Finding:
-    """The finding with its file relative to the run's folder."""
-    path = Path(finding.file)
-    inside = path.is_relative_to(bench.workspace.root)
-    return replace(finding, file=bench.workspace.relative(path)) if inside else finding
 
 
 def run(bench: Bench, cell: Cell) -> Outcome:

@@ -9,7 +9,10 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +62,6 @@ class Laboratory:
     """A folder with goldens, a matrix and the stand-ins."""
 
     folder: Path
-    capture: pytest.CaptureFixture[str]
     environment: pytest.MonkeyPatch
 
     @property
@@ -92,9 +94,9 @@ class Laboratory:
         return self.call(*self.arguments(name), *extra, folder=self.folder / name)
 
     def call(self, *arguments: str, folder: Path | None = None) -> Ran:
-        code = cli.main(arguments)
-        captured = self.capture.readouterr()
-        return Ran(code, captured.out, captured.err, folder or self.folder)
+        with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+            code = cli.main(arguments)
+        return Ran(code, out.getvalue(), err.getvalue(), folder or self.folder)
 
 
 def required(tool: str, present: bool) -> None:
@@ -106,20 +108,29 @@ def required(tool: str, present: bool) -> None:
 
 
 @pytest.fixture
-def laboratory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Laboratory:
+def laboratory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    return _equip(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def shared_laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    """One laboratory for all tests of a module that only read what it made."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield _equip(tmp_path_factory.mktemp("laboratory"), monkeypatch)
+
+
+def _equip(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
     required("x86_64", platform.machine() == "x86_64")
     required("cc", shutil.which("cc") is not None)
-    shutil.copytree(ROOT / "golden" / "mlp", tmp_path / "golden" / "mlp")
-    _install_stand_ins(tmp_path)
+    shutil.copytree(ROOT / "golden" / "mlp", folder / "golden" / "mlp")
+    _install_stand_ins(folder)
     library_path = str(Path(cli.__file__).parents[1])
     former = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [library_path, former])))
-    monkeypatch.setenv("STAND_IN_GOLDEN", str(tmp_path / "golden"))
-    monkeypatch.setenv("STAND_IN_TORCH", str(tmp_path / "site"))
-    monkeypatch.setenv("STAND_IN_TOOLS", json.dumps(_places(tmp_path)))
-    return Laboratory(tmp_path, capsys, monkeypatch)
+    monkeypatch.setenv("STAND_IN_GOLDEN", str(folder / "golden"))
+    monkeypatch.setenv("STAND_IN_TORCH", str(folder / "site"))
+    monkeypatch.setenv("STAND_IN_TOOLS", json.dumps(_places(folder)))
+    return Laboratory(folder, monkeypatch)
 
 
 def _install_stand_ins(folder: Path) -> None:

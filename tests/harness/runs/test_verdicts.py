@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Laboratory
+    from tests.harness.runs.conftest import Laboratory
 
 
 def test_a_faultless_run_is_clean(laboratory: Laboratory) -> None:
