@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -65,7 +66,11 @@ class Processes:
         start = time.monotonic_ns()
         with stdout.open("wb") as out, log.open("wb") as err:
             child = self._start(argv, out.fileno(), err.fileno(), environment)
-            timed_out = not _wait(child.pid, timeout_s)
+            try:
+                timed_out = not _wait(child.pid, timeout_s)
+            except BaseException:
+                self._end(child, ask_first=False)
+                raise
             self._end(child, ask_first=timed_out)
         if self._stopped:
             raise StoppedError
@@ -108,7 +113,11 @@ class Processes:
                 start_new_session=True,
             )
             self._alive.add(child.pid)
-            return child
+        # A crash is a result here, and no reason to fill the disk; QEMU writes cores of its own, too.
+        with contextlib.suppress(ProcessLookupError):
+            hard = resource.prlimit(child.pid, resource.RLIMIT_CORE)[1]
+            resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, hard))
+        return child
 
     def _end(self, child: subprocess.Popen[bytes], *, ask_first: bool) -> None:
         """Kill what is left of the group. Its leader is reaped last, so its number can't be reused before."""

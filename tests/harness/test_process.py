@@ -64,7 +64,7 @@ def test_no_grandchild_is_left(tmp_path: Path, way: str) -> None:
 
 
 def test_stopping_ends_what_runs_and_refuses_what_comes(tmp_path: Path) -> None:
-    processes, raised = Processes(), []
+    processes, raised = Processes(), list[StoppedError]()
 
     def run() -> None:
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -43,6 +44,28 @@ def test_planted_fault(laboratory: Laboratory, fault: str, verdict: str, code: i
     assert (ran.code, ran.cell["verdict"]) == (code, verdict), ran.out
     assert words in ran.out
     assert any(words in finding["message"] for finding in ran.cell["findings"])
+
+
+def test_a_case_that_crashes_costs_only_itself(laboratory: Laboratory) -> None:
+    laboratory.plant("crash-special")
+    ran = laboratory.run()
+    assert (ran.code, ran.cell["verdict"]) == (1, "crash"), ran.out
+    assert [finding["subject"] for finding in ran.cell["findings"]] == ["special"]
+    assert {(output["case"], output["verdict"]) for output in ran.cell["outputs"]} == {
+        ("ordinary", "identical")
+    }
+
+
+def test_a_capture_by_the_installed_torch(laboratory: Laboratory, torch: Any) -> None:
+    laboratory.write_matrix()
+    matrix = laboratory.folder / "matrix.toml"
+    matrix.write_text(matrix.read_text().replace("2.13.0", torch.__version__.partition("+")[0]))
+    ran = laboratory.call(
+        *laboratory.arguments(), "--python", sys.executable, folder=laboratory.folder / "run"
+    )
+    assert (ran.code, ran.cell["verdict"]) == (0, "within-tolerance"), ran.out
+    assert 0 < ran.cell["max_ulp"] < 100_000
+    assert (ran.folder / "captures" / ran.cell["id"]).parent.joinpath("capture.json").is_file()
 
 
 def test_a_clash_counts_the_name_that_torch_exports_too(laboratory: Laboratory) -> None:
@@ -124,7 +147,7 @@ def test_a_foreign_target(
 ) -> None:
     foreign_laboratory.environment.setenv("STAND_IN_QEMU", version)
     foreign_laboratory.plant(fault)
-    ran = foreign_laboratory.run("x86_64-linux", "aarch64-linux")
+    ran = foreign_laboratory.run("x86_64-linux", "aarch64-linux", extra=("--workers", "1"))
     assert (ran.code, ran.cell["verdict"]) == (code, verdict), ran.out
     assert ran.results["cells"][0]["verdict"] == "identical"
 

@@ -77,6 +77,7 @@ EXTRA = {
 }
 BEFORE = {
     "crash": "*(volatile int *)8 = 1;",
+    "crash-special": "if (matches(1, inputs)) *(volatile int *)8 = 1;",
     "hang": "for (volatile int i = 0;;) i = i + 1;",
     "undefined": "nobody_defines_this();",
 }
@@ -155,16 +156,18 @@ def render(capture: Path, target: str, folder: Path) -> str:
 def plant(case: str, outputs: dict[str, tensors.Array]) -> dict[str, tensors.Array]:
     """Change the outputs as the planted fault says."""
     name, array = next(iter(outputs.items()))
-    if case != "ordinary" or FAULT not in ("mismatch", "nan", "one-bit", "shape", "dtype"):
+    if case != "ordinary":
         return outputs
-    changed = {
-        "mismatch": lambda: at_first(array, array.flat[0] + 1),
-        "nan": lambda: at_first(array, np.nan),
-        "one-bit": lambda: at_first(array, np.nextafter(array.flat[0], np.float32(np.inf))),
-        "shape": lambda: array.reshape(-1),
-        "dtype": lambda: array.astype(np.float64),
-    }[FAULT]()
-    return {**outputs, name: changed}
+    if FAULT == "shape":
+        return {**outputs, name: array.reshape(-1)}
+    if FAULT == "dtype":
+        return {**outputs, name: array.astype(np.float64)}
+    first = {
+        "mismatch": array.flat[0] + 1,
+        "nan": np.nan,
+        "one-bit": np.nextafter(array.flat[0], np.float32(9)),
+    }
+    return {**outputs, name: at_first(array, first[FAULT])} if FAULT in first else outputs
 
 
 def at_first(array: tensors.Array, value: float) -> tensors.Array:

@@ -19,7 +19,8 @@ def run_case(library: ctypes.CDLL, inputs: Path, outputs: Path) -> None:
     strings = ctypes.string_at(
         ctypes.addressof(ctypes.c_char.in_dll(library, "cuvil_model_strings")), info[7]
     )
-    arrays, results, at = list(tensors.read(inputs).values()), {}, 12
+    results: dict[str, tensors.Array] = {}
+    arrays, at = list(tensors.read(inputs).values()), 12
     for index in range(info[3] + info[4]):
         offset, number, rank = info[at], info[at + 1], info[at + 3]
         shape = [info[at + 4 + axis] for axis in range(rank)]
