@@ -213,7 +213,7 @@ def _beyond(
     """Where the error exceeds what is allowed, decided exactly where float64 can't."""
     beyond = np.asarray(error > allowed)
     clear = (error < allowed * (1 - _SURE)) | (error > allowed * (1 + _SURE))
-    unsure = ~clear | (np.maximum(error, allowed) < _COARSE) | ~np.isfinite(error) | ~np.isfinite(allowed)
+    unsure = ~clear | (np.maximum(error, allowed) < _COARSE)
     for index in np.flatnonzero(unsure & (error != 0)):
         beyond[index] = _exceeds(float(actual[index]), float(golden[index]), policy, largest)
     return beyond

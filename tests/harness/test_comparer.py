@@ -187,14 +187,36 @@ def test_the_limit_itself_is_allowed_and_one_ulp_more_is_not(offset: float, verd
     assert found.verdict == verdict
 
 
-def test_a_limit_that_float64_rounds_the_wrong_way_is_decided_exactly() -> None:
-    golden, rtol = 3.0, 0.1
-    limit = Fraction(rtol) * 3
-    policy = Policy("r", "", rtol)
-    above, below = float(3 + limit), math.nextafter(float(3 + limit), 0)
-    for actual in (above, below):
-        expected = Fraction(actual) - 3 > limit
-        assert compare_tensor(np.array([actual]), np.array([golden]), policy).violations == int(expected)
+@pytest.mark.parametrize(("golden", "rtol", "actual"), [(2.5, 0.3, 3.25), (1.7, 0.3, 2.21), (3.1, 0.1, 3.41)])
+def test_a_limit_that_float64_rounds_the_wrong_way_is_decided_exactly(
+    golden: float, rtol: float, actual: float
+) -> None:
+    assert abs(actual - golden) <= rtol * golden, "float64 alone would let it pass"
+    assert abs(Fraction(actual) - Fraction(golden)) > Fraction(rtol) * Fraction(golden)
+    assert compare_tensor(np.array([actual]), np.array([golden]), Policy("r", "", rtol)).violations == 1
+
+
+def test_an_allowance_of_halves_of_the_least_subnormal_adds_up() -> None:
+    """Each half rounds to zero in float64; together they allow one step."""
+    least = math.ulp(0.0)
+    policy = Policy("h", "", rtol=0.5, atol_of_largest=0.5)
+    for actual, verdict in ((2 * least, "within-tolerance"), (3 * least, "mismatch")):
+        assert compare_tensor(np.array([actual]), np.array([least]), policy).verdict == verdict
+
+
+def test_an_error_beyond_the_range_of_float64_is_decided_exactly() -> None:
+    actual, golden = np.array([1e308]), np.array([-1e308])
+    for share, verdict in ((3.0, "within-tolerance"), (1.9, "mismatch")):
+        found = compare_tensor(actual, golden, Policy("o", "", 0.0, atol_of_largest=share))
+        assert (found.verdict, found.max_abs_error) == (verdict, math.inf)
+        assert found.worst is not None
+
+
+def test_of_equal_shares_the_greater_error_is_the_worst() -> None:
+    found = compare_tensor(np.array([0.5, 3.0, 1.0]), np.zeros(3), EXACT)
+    assert found.first is not None
+    assert found.worst is not None
+    assert (found.first.index, found.worst.index) == ((0,), (1,))
 
 
 def test_verdicts_of_special_values() -> None:
