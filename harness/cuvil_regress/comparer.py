@@ -8,7 +8,8 @@ tell on which side of the limit an element lies, exact rationals decide.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -163,7 +164,11 @@ def _compare_floats(actual: Array, golden: Array, policy: Policy, dtype: np.dtyp
         for start, (left, right) in _chunks(actual, golden):
             tally.differing_bits += _count_differing_bits(left, right.astype(dtype))
             _tally_floats(tally, start, left, right, policy, largest, dtype)
-    return _conclude(tally, actual, golden, lambda value: float(_allowed(np.float64(value), policy, largest)))
+
+    def allowed(value: float) -> float:
+        return _allowed(value, policy, largest) if math.isfinite(value) else 0.0
+
+    return _conclude(tally, actual, golden, allowed)
 
 
 def _largest_finite(golden: Array) -> float:
@@ -175,7 +180,7 @@ def _largest_finite(golden: Array) -> float:
 
 
 def _allowed(golden: Any, policy: Policy, largest: float) -> Any:
-    return policy.rtol * np.abs(golden) + (policy.atol + policy.atol_of_largest * largest)
+    return policy.rtol * abs(golden) + (policy.atol + policy.atol_of_largest * largest)
 
 
 def _tally_floats(
@@ -208,7 +213,7 @@ def _beyond(
     """Where the error exceeds what is allowed, decided exactly where float64 can't."""
     beyond = np.asarray(error > allowed)
     clear = (error < allowed * (1 - _SURE)) | (error > allowed * (1 + _SURE))
-    unsure = ~clear | (np.maximum(error, allowed) < _COARSE) | ~np.isfinite(error) | ~np.isfinite(allowed)
+    unsure = ~clear | (np.maximum(error, allowed) < _COARSE)
     for index in np.flatnonzero(unsure & (error != 0)):
         beyond[index] = _exceeds(float(actual[index]), float(golden[index]), policy, largest)
     return beyond
@@ -279,7 +284,9 @@ def _max_relative(distance: Array, golden: Array) -> float:
     return float(relative.max(initial=0))
 
 
-def _conclude(tally: _Tally, actual: Array, golden: Array, allowed: Any) -> TensorComparison:
+def _conclude(
+    tally: _Tally, actual: Array, golden: Array, allowed: Callable[[float], float]
+) -> TensorComparison:
     def element(flat: int | None) -> ElementDifference | None:
         if flat is None:
             return None
