@@ -59,7 +59,7 @@ def _compare(context: Context, other: ElfImage) -> Iterator[Finding]:
         if single:
             yield from _list(context, other, severity, found)
         else:
-            yield _summarize(context, other, severity, found, "weak ")
+            yield _summarize(context, other, severity, found, "weak or unique ")
 
 
 def _built_on_torch(context: Context, image: ElfImage) -> bool:

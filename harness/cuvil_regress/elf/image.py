@@ -158,6 +158,9 @@ class ElfImage:
         return self.versions.get(int(self.symbols["version"][index]))
 
     def needs_of(self, index: int) -> VersionNeed | None:
-        """The version need that undefined symbol `index` is bound to, None where it has none."""
-        wanted = int(self.symbols["version"][index])
-        return next((need for need in self.version_needs if need.index == wanted), None)
+        """The version need that symbol `index` is bound to, None where it has none."""
+        return self._needs_by_index.get(int(self.symbols["version"][index]))
+
+    @cached_property
+    def _needs_by_index(self) -> Mapping[int, VersionNeed]:
+        return {need.index: need for need in self.version_needs}
