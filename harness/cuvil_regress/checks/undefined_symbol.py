@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from cuvil_regress.cause import missing_cause
 from cuvil_regress.checks import Context, readable
-from cuvil_regress.demangle import printable
+from cuvil_regress.elf.source import printable
 from cuvil_regress.lookup import Reference, binds, reference, unresolved
 from cuvil_regress.model import Finding
 

@@ -144,7 +144,7 @@ class ElfImage:
         placed = (table["value"] != 0) | (table["section"] == SECTION_ABSOLUTE) | (table["kind"] == KIND_TLS)
         visible = np.isin(table["visibility"], (DEFAULT, PROTECTED)) & (table["binding"] != LOCAL)
         exported: Bools = table["defined"] & placed & visible & np.isin(table["kind"], LINKABLE_KINDS)
-        nodes = {node.name.encode(errors="surrogateescape") for node in self.version_definitions}
+        nodes = {node.name.encode() for node in self.version_definitions}
         for index in np.flatnonzero(exported & (table["section"] == SECTION_ABSOLUTE)).tolist():
             exported[index] = self.names[index] not in nodes  # GNU ld defines a symbol for each node
         return exported

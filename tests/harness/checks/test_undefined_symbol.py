@@ -65,6 +65,17 @@ def test_a_missing_library_is_named_once(build: Build, find: Find) -> None:
     assert find(library) == [("needed-library", "error", "libgone.so.3")]
 
 
+def test_a_library_for_another_machine_does_not_count(
+    build: Build, cross_build: Build, find: Find, target: str
+) -> None:
+    foreign = "s390x-linux-gnu"
+    other = cross_build("libother.so", "int other;", foreign, "-Wl,-soname,libother.so")
+    same = build("same/libother.so", "int other;")
+    library = build("libmine.so", "int mine(void) { return 1; }", "-Wl,--no-as-needed", str(same))
+    assert find(library, providers=[other]) == [("needed-library", "error", "libother.so")]
+    assert find(library, providers=[same]) == []
+
+
 def test_symbols_at_a_version_of_a_missing_library_belong_to_it(
     build: Build, find: Find, version_script: Callable[[str], str]
 ) -> None:
