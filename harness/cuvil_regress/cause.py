@@ -11,16 +11,17 @@ from cuvil_regress.demangle import demangle
 from cuvil_regress.elf import ElfImage
 
 _TORCH_NAMESPACE = re.compile(rb"_Z.*?(2at|3c10|5torch|6caffe2|4aoti)[0-9NESC]")
-_NEW_STRING = b"cxx11"
+_NEW_STRING, _OLD_STRING = re.compile(rb"cxx11"), re.compile(rb"S[sb]")
 
 
 def missing_cause(name: bytes, torch: Sequence[ElfImage]) -> str:
     """The likely reason why no library of `torch` defines `name`, empty where there is nothing to say."""
-    similar = [other for image in torch for other in _same_function(name, image)]
-    other_string = [other for other in similar if (_NEW_STRING in other) != (_NEW_STRING in name)]
-    if other_string:
-        wanted, has = ("1", "0") if _NEW_STRING in name else ("0", "1")
-        return f"C++11 string ABI: built with _GLIBCXX_USE_CXX11_ABI={wanted}, this torch uses {has}"
+    prefix = _qualified_name(name)
+    similar = [other for image in torch for other in _with_prefix(prefix, image)] if prefix else []
+    for wanted, has, ours, theirs in ((1, 0, _NEW_STRING, _OLD_STRING), (0, 1, _OLD_STRING, _NEW_STRING)):
+        start = len(prefix or b"")
+        if ours.search(name, start) and any(theirs.search(other, start) for other in similar):
+            return f"C++11 string ABI: built with _GLIBCXX_USE_CXX11_ABI={wanted}, this torch uses {has}"
     if similar:
         return f"signature changed: this torch has {demangle(similar[0])}"
     if torch and _TORCH_NAMESPACE.match(name):
@@ -28,11 +29,8 @@ def missing_cause(name: bytes, torch: Sequence[ElfImage]) -> str:
     return ""
 
 
-def _same_function(name: bytes, image: ElfImage) -> Iterator[bytes]:
-    """Exports of `image` with the same qualified name as `name`, whatever their parameters."""
-    prefix = _qualified_name(name)
-    if prefix is None:
-        return
+def _with_prefix(prefix: bytes, image: ElfImage) -> Iterator[bytes]:
+    """Exports of `image` that begin with `prefix`: one function, whatever its parameters."""
     names = _sorted_exports(image)
     for position in range(bisect_left(names, prefix), len(names)):
         if not names[position].startswith(prefix):

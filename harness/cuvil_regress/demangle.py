@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
+from cuvil_regress.elf.source import printable
+
 _MAX_NAME_BYTES = 4096
 
 
@@ -38,9 +40,3 @@ def demangle(name: bytes) -> str:
         return printable(ctypes.string_at(address))
     finally:
         c.free(address)
-
-
-def printable(name: bytes) -> str:
-    """`name` as one line of printable text."""
-    text = name.decode(errors="backslashreplace")
-    return text if text.isprintable() else text.encode("unicode_escape").decode()

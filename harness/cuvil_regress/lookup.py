@@ -25,6 +25,15 @@ LINKER_NAMES = frozenset(
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A use of a symbol: its name, and the version node and its library where they are asked for."""
+
+    name: bytes
+    version: str | None = None
+    library: str | None = None
+
+
+@dataclass(frozen=True)
 class Clash:
     """A name that two libraries define so that references to one can bind to the other."""
 
@@ -33,15 +42,25 @@ class Clash:
     theirs: Any
 
 
-def binds(image: ElfImage, name: bytes, version: str | None) -> bool:
-    """Whether a reference to `name` at `version` (None: unversioned) can bind to a definition of `image`."""
-    candidates = image.exports.get(name, ())
+def reference(image: ElfImage, index: int) -> Reference:
+    """The reference that symbol `index` of `image` makes; a definition refers to itself."""
+    need = image.needs_of(index)
+    return Reference(image.names[index], image.version_of(index), need.library if need else None)
+
+
+def binds(image: ElfImage, wanted: Reference) -> bool:
+    """Whether `wanted` can bind to a definition of `image`.
+
+    A library without versions serves every reference, except one that expects a version of that very
+    library: the loader then stops with a failed assertion.
+    """
+    candidates = image.exports.get(wanted.name, ())
     if not candidates:
         return False
     if not image.versioned:
-        return True
-    if version is not None:
-        return any(_accepts_version(image, index, version) for index in candidates)
+        return wanted.library != image.load_name
+    if wanted.version is not None:
+        return any(_accepts_version(image, index, wanted.version) for index in candidates)
     rows = [image.symbol(index) for index in candidates]
     if any(row["version"] <= _OLDEST_NODE for row in rows):
         return True
@@ -56,11 +75,10 @@ def _accepts_version(image: ElfImage, index: int, version: str) -> bool:
 
 def unresolved(library: ElfImage, scope: Sequence[ElfImage]) -> list[int]:
     """Undefined strong symbols of `library` that no image of `scope` defines."""
-    names = library.names
     return [
         index
         for index in library.undefined
-        if not any(binds(image, names[index], library.version_of(index)) for image in scope)
+        if not any(binds(image, reference(library, index)) for image in scope)
     ]
 
 
@@ -68,5 +86,5 @@ def clashes(ours: ElfImage, theirs: ElfImage) -> Iterator[Clash]:
     """Names that both libraries define, in order of name, as far as versions let them meet."""
     for name in sorted((ours.exports.keys() & theirs.exports.keys()) - LINKER_NAMES):
         mine, other = ours.exports[name][0], theirs.exports[name][0]
-        if binds(theirs, name, ours.version_of(mine)) or binds(ours, name, theirs.version_of(other)):
+        if binds(theirs, reference(ours, mine)) or binds(ours, reference(theirs, other)):
             yield Clash(name, ours.symbol(mine), theirs.symbol(other))

@@ -48,7 +48,7 @@ class Sysroot:
             path = directory / name
             if path.is_file():
                 image = read_cached(path)
-                if image.machine == self.target.machine and image.bits == self.target.bits:
+                if self.target.runs(image):
                     return image
         return None
 
@@ -98,7 +98,7 @@ class Pool:
     def find(self, name: str) -> ElfImage | None:
         """The library that a NEEDED entry `name` means, None where there is none."""
         for image in (*self.providers, *self.given, *self.torch):
-            if name in (image.load_name, str(image.path)):
+            if name in (image.load_name, str(image.path)) and self.sysroot.target.runs(image):
                 return image
         return self.sysroot.find(name) if "/" not in name else None
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuvil_regress.elf import ElfImage
 from cuvil_regress.errors import UsageError
 
 
@@ -36,6 +37,10 @@ class TargetAbi:
     def native(self) -> bool:
         """Whether this process runs on such a machine."""
         return platform.machine() == self.triple.partition("-")[0]
+
+    def runs(self, image: ElfImage) -> bool:
+        """Whether `image` is of the target's machine and class."""
+        return image.machine == self.machine and image.bits == self.bits
 
     @property
     def default_sysroot(self) -> Path:

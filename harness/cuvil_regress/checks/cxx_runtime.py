@@ -50,4 +50,4 @@ def _highest(images: Iterable[ElfImage], family: str) -> Version:
         if need.name.startswith(f"{family}_")
     )
     versions = (number.split(".") for number in numbers)
-    return max((tuple(map(int, parts)) for parts in versions if all(map(str.isdigit, parts))), default=())
+    return max((tuple(map(int, parts)) for parts in versions if all(map(str.isdecimal, parts))), default=())

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cuvil_regress.checks import MODEL_EXPORTS, Context, readable
-from cuvil_regress.demangle import printable
+from cuvil_regress.elf.source import printable
 from cuvil_regress.model import Finding
 
 

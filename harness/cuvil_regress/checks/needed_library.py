@@ -2,7 +2,8 @@
 
 Severity: error
 Why: the loader stops at the first NEEDED entry that it can't find ("cannot open shared object file").
-    Libraries are looked for by SONAME among the given ones, torch's, and the sysroot's.
+    Libraries are looked for by SONAME among the given ones, torch's, and the sysroot's; one for another
+    machine does not count, as in the loader.
 Example: a library linked against libopenblas.so.0 on the build machine, installed on one without it.
 Fix: ship the library beside this one with a run path of $ORIGIN, link it statically, or name it as a
     provider when it is there at run time.
@@ -26,7 +27,7 @@ def run(context: Context) -> list[Finding]:
     ]
     return paths + [
         context.finding(
-            __name__, f"{entry.needed_by} needs {entry.name!r}, found nowhere", subject=entry.name
+            __name__, f"{entry.needed_by} needs {entry.name!r}, which is not there", subject=entry.name
         )
         for entry in context.scope.missing
         if "/" not in entry.name

@@ -24,9 +24,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from cuvil_regress.checks import MODEL_EXPORTS, Context, is_model, readable
-from cuvil_regress.demangle import printable
 from cuvil_regress.elf import ElfImage
 from cuvil_regress.elf.image import BINDING_NAMES, GLOBAL, PROTECTED, UNIQUE, WEAK
+from cuvil_regress.elf.source import printable
 from cuvil_regress.lookup import Clash, clashes
 from cuvil_regress.model import Finding, Severity
 from cuvil_regress.scope import distinct
@@ -59,7 +59,7 @@ def _compare(context: Context, other: ElfImage) -> Iterator[Finding]:
         if single:
             yield from _list(context, other, severity, found)
         else:
-            yield _summarize(context, other, severity, found, "weak ")
+            yield _summarize(context, other, severity, found, "weak or unique ")
 
 
 def _built_on_torch(context: Context, image: ElfImage) -> bool:

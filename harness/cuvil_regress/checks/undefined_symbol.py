@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from cuvil_regress.cause import missing_cause
 from cuvil_regress.checks import Context, readable
-from cuvil_regress.demangle import printable
-from cuvil_regress.lookup import binds, unresolved
+from cuvil_regress.elf.source import printable
+from cuvil_regress.lookup import Reference, binds, reference, unresolved
 from cuvil_regress.model import Finding
 
 
@@ -34,21 +34,22 @@ def _belongs_to(context: Context, index: int, absent: set[str]) -> bool:
 
 
 def _finding(context: Context, index: int) -> Finding:
-    name, version = context.library.names[index], context.library.version_of(index)
-    node = f" at version {version}" if version else ""
-    reason = _reason(context, name, version)
-    message = f"no provider defines {readable(name)!r}{node}" + (f"; {reason}" if reason else "")
-    return context.finding(__name__, message, subject=printable(name))
+    wanted = reference(context.library, index)
+    node = f" at version {wanted.version}" if wanted.version else ""
+    reason = _reason(context, wanted)
+    message = f"no provider defines {readable(wanted.name)!r}{node}" + (f"; {reason}" if reason else "")
+    return context.finding(__name__, message, subject=printable(wanted.name))
 
 
-def _reason(context: Context, name: bytes, version: str | None) -> str:
+def _reason(context: Context, wanted: Reference) -> str:
     loaded = set(map(id, context.scope.images))
     for image in (*context.pool.torch, *context.pool.given):
-        if id(image) not in loaded and binds(image, name, version):
+        if id(image) not in loaded and binds(image, wanted):
             return f"{image.load_name} defines it, but is not needed by the library"
-    others = [image.load_name for image in context.scope.images if name in image.exports]
+    others = [image for image in context.scope.images if wanted.name in image.exports]
     if others:
-        return f"{others[0]} defines it at another version"
-    if name.startswith((b"Py", b"_Py")):
+        how = "at another version" if others[0].versioned else "without a version"
+        return f"{others[0].load_name} defines it {how}"
+    if wanted.name.startswith((b"Py", b"_Py")):
         return "the Python interpreter defines it: name the interpreter as a provider"
-    return missing_cause(name, context.pool.torch)
+    return missing_cause(wanted.name, context.pool.torch)

@@ -9,7 +9,7 @@ import numpy as np
 from elftools.elf.enums import ENUM_D_TAG
 
 from cuvil_regress.elf.image import Segment
-from cuvil_regress.elf.source import Encoding, Source, Table
+from cuvil_regress.elf.source import Encoding, Source, Table, printable
 
 _CHUNK_WORDS = 4096
 _MAX_STRING_BYTES = 4096
@@ -78,7 +78,7 @@ def string_at(source: Source, strings: bytes, offset: int, what: str) -> str:
         raise source.error(
             f"name of {what} has no end", expected=f"at most {_MAX_STRING_BYTES} bytes", got="more"
         )
-    return strings[offset:end].decode(errors="surrogateescape")
+    return printable(strings[offset:end])
 
 
 def implied_symbol_count(dynamic: Dynamic) -> int:

@@ -144,7 +144,7 @@ class ElfImage:
         placed = (table["value"] != 0) | (table["section"] == SECTION_ABSOLUTE) | (table["kind"] == KIND_TLS)
         visible = np.isin(table["visibility"], (DEFAULT, PROTECTED)) & (table["binding"] != LOCAL)
         exported: Bools = table["defined"] & placed & visible & np.isin(table["kind"], LINKABLE_KINDS)
-        nodes = {node.name.encode(errors="surrogateescape") for node in self.version_definitions}
+        nodes = {node.name.encode() for node in self.version_definitions}
         for index in np.flatnonzero(exported & (table["section"] == SECTION_ABSOLUTE)).tolist():
             exported[index] = self.names[index] not in nodes  # GNU ld defines a symbol for each node
         return exported
@@ -158,6 +158,9 @@ class ElfImage:
         return self.versions.get(int(self.symbols["version"][index]))
 
     def needs_of(self, index: int) -> VersionNeed | None:
-        """The version need that undefined symbol `index` is bound to, None where it has none."""
-        wanted = int(self.symbols["version"][index])
-        return next((need for need in self.version_needs if need.index == wanted), None)
+        """The version need that symbol `index` is bound to, None where it has none."""
+        return self._needs_by_index.get(int(self.symbols["version"][index]))
+
+    @cached_property
+    def _needs_by_index(self) -> Mapping[int, VersionNeed]:
+        return {need.index: need for need in self.version_needs}

@@ -105,3 +105,9 @@ class Source:
     def table(self, offset: int, count: int, shape: np.dtype[np.void], what: str) -> Table:
         """`count` records of `shape` at `offset`."""
         return np.frombuffer(self.read(offset, count * shape.itemsize, what), shape)
+
+
+def printable(name: bytes) -> str:
+    """`name` as one line of printable text, whatever a file claims to be a name."""
+    text = name.decode(errors="backslashreplace")
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

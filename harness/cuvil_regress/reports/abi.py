@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from cuvil_regress.model import Finding, Severity
@@ -49,8 +49,8 @@ def summary_line(report: ScanReport) -> str:
         for severity in _STYLES
     ]
     return (
-        f"{ours} symbols in {len(report.libraries)} library(ies) against {torch} in {len(report.torch)} of torch,"
-        f" {len(report.checks)} checks: {', '.join(counts)} in {report.elapsed_ns / 1e9:.2f} s"
+        f"{ours} symbols in {len(report.libraries)} library(ies) against {torch} in {len(report.torch)}"
+        f" of torch, {len(report.checks)} checks: {', '.join(counts)} in {report.elapsed_ns / 1e9:.2f} s"
     )
 
 
@@ -63,7 +63,7 @@ def _libraries_table(libraries: tuple[ScannedLibrary, ...]) -> Table:
 
 
 def _findings_table(findings: tuple[Finding, ...]) -> Table:
-    table = Table("severity", "check", "finding")
+    table = Table("severity", "check", Column("finding", overflow="fold"))
     order = list(_STYLES)
     for finding in sorted(findings, key=lambda finding: order.index(finding.severity)):
         table.add_row(
