@@ -66,7 +66,7 @@ class Laboratory:
 
     @property
     def compiler(self) -> str:
-        return f"{sys.executable} {STAND_INS / 'compiler.py'}"
+        return f"{sys.executable} {STAND_INS / 'cuvil.py'}"
 
     @property
     def python(self) -> str:

@@ -6,7 +6,6 @@ to hold every verdict of the harness to a library that truly has the fault. STAN
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -89,19 +88,6 @@ ENDS = {
     "toolchain": (5, "link: no linker was found; expected ld.lld\nhint: pip install ziglang"),
     "internal": (70, "internal error: IndexError: list index out of range"),
 }
-
-
-def doctor() -> int:
-    places = json.loads(os.environ["STAND_IN_TOOLS"])
-    emulators = {"aarch64-linux": "qemu-aarch64", "riscv64-linux": "qemu-riscv64"}
-    targets = {
-        target: {**place, "elf_machine": 0, "emulator": emulators.get(target), "emulator_arguments": []}
-        for target, place in places.items()
-    }
-    print(
-        json.dumps({"schema_version": 1, "version": "0.0", "llvm": "0", "targets": targets, "linker": None})
-    )
-    return 0
 
 
 def compile_model(model: Path, target: str, library: Path) -> int:
@@ -196,8 +182,6 @@ def numbers(values: Iterable[int]) -> str:
 
 def main() -> int:
     arguments = sys.argv[1:]
-    if arguments == ["doctor", "--json"]:
-        return doctor()
     options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
     return compile_model(Path(options["--model"]), options["--target"], Path(options["--output"]))
 

@@ -9,10 +9,10 @@ import os
 import sys
 from pathlib import Path
 
-from cuvil_regress import golden, models, tensors
-
 
 def capture(name: str, folder: Path) -> int:
+    from cuvil_regress import golden, models, tensors
+
     model, stored = models.load(name), golden.load(Path(os.environ["STAND_IN_GOLDEN"]), name)
     for case, outputs in stored.cases.items():
         rounded = {key: tensor.values.astype(tensor.model_dtype) for key, tensor in outputs.items()}
