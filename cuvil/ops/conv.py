@@ -12,15 +12,20 @@ import numpy as np
 
 from cuvil.errors import ModelError
 from cuvil.exact import fma32
-from cuvil.ir.graph import Node
+from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
 from cuvil.ir.types import FLOAT32, Array, Shape, TensorType
 from cuvil.loops.build import KernelBuilder
 from cuvil.loops.contraction import Contraction, Span, split_columns, split_rows
 from cuvil.loops.kernel import Expr, fma
 from cuvil.ops.context import LowerContext
-from cuvil.ops.foreign import ForeignNode
+from cuvil.ops.elementwise import ADD, DIV, MUL, SQRT, SUB, scalar_constant
+from cuvil.ops.foreign import ForeignNode, Importer
+from cuvil.ops.movement import transposed
+from cuvil.ops.padding import PAD
+from cuvil.ops.reshape import reshaped
 from cuvil.ops.tiled import Tiled, emit_tiled, pack_panels
+from cuvil.ops.window import window_attrs
 
 
 def _infer_conv(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -217,3 +222,52 @@ def _lower_depthwise(ctx: LowerContext, node: Node) -> None:
 CONV = OpDef("conv", _infer_conv, _evaluate_conv, lower=_lower_conv)
 
 OPERATORS = (CONV,)
+
+
+def _import_conv(node: ForeignNode) -> list[Value]:
+    """Brings the channels last, pads the image, and gives back the caller's layout."""
+    x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
+    if x.type.rank not in (3, 4) or weights.type.rank != x.type.rank:
+        raise node.unsupported(f"a convolution of {x.type} with {weights.type}")
+    n, c, *spatial = x.type.shape
+    attrs = window_attrs(node, spatial, weights.type.shape[2:])
+    if len(spatial) == 1:
+        x = reshaped(node, x, (n, c, 1, *spatial))
+        weights = reshaped(node, weights, (*weights.type.shape[:2], 1, *weights.type.shape[2:]))
+    image = _padded(node, transposed(node, x, (0, 2, 3, 1)), weights, attrs["pads"])
+    chosen = {name: attrs[name] for name in ("strides", "dilations")} | {"groups": node.attrs.get("group", 1)}
+    value = node.emit(CONV, [image, transposed(node, weights, (0, 2, 3, 1))], chosen)
+    if bias is not None:
+        value = node.emit(ADD, [value, bias])
+    result = transposed(node, value, (0, 3, 1, 2))
+    return [reshaped(node, result, (n, result.type.shape[1], *result.type.shape[4 - len(spatial) :]))]
+
+
+def _padded(node: ForeignNode, image: Value, weights: Value, pads: Sequence[int]) -> Value:
+    if not any(pads):
+        return image
+    array = node.builder.constant_of(weights)
+    if array is None or not np.isfinite(array).all():
+        raise node.unsupported("padding with weights that are not constant or not finite")
+    top, left, bottom, right = pads
+    attrs = {"before": (0, top, left, 0), "after": (0, bottom, right, 0), "value": 0.0}
+    return node.emit(PAD, [image], attrs)
+
+
+def _import_batch_norm(node: ForeignNode) -> list[Value]:
+    """y = x * factor + offset, with factor = scale / sqrt(variance + epsilon), offset = bias - mean * factor."""
+    if node.attrs.get("training_mode", 0) or len(node.result_names) > 1:
+        raise node.unsupported("training mode")
+    x = node.operand(0)
+    if x.type.rank < 2:
+        raise ModelError(f"{node.loc}: expected an operand with a channel axis, got {x.type}")
+    shape = (x.type.shape[1], *(1,) * (x.type.rank - 2))
+    scale, bias, mean, variance = (reshaped(node, node.operand(i), shape) for i in range(1, 5))
+    epsilon = scalar_constant(node, x, node.attrs.get("epsilon", 1e-5))
+    deviation = node.emit(SQRT, [node.emit(ADD, [variance, epsilon])])
+    factor = node.emit(DIV, [scale, deviation])
+    offset = node.emit(SUB, [bias, node.emit(MUL, [mean, factor])])
+    return [node.emit(ADD, [node.emit(MUL, [x, factor]), offset])]
+
+
+ONNX: dict[str, Importer] = {"Conv": _import_conv, "BatchNormalization": _import_batch_norm}

@@ -29,7 +29,7 @@ from cuvil.ops.elementwise import NUMBERS, check_arity, check_dtype
 from cuvil.ops.foreign import ForeignNode, Importer
 from cuvil.ops.movement import transposed
 from cuvil.ops.reshape import reshaped
-from cuvil.ops.window import Window, same_padding, windows_of
+from cuvil.ops.window import Window, window_attrs, windows_of
 
 _MAX_UNROLLED_TAPS = 64
 
@@ -219,7 +219,10 @@ def _importer(op: OpDef) -> Importer:
         x = node.operand(0)
         if x.type.rank not in (3, 4):
             raise node.unsupported(f"pooling over {x.type.rank - 2} axes")
-        attrs = _attrs(node, x.type.shape[2:])
+        kernel = node.attrs.get("kernel_shape")
+        if kernel is None:
+            raise ModelError(f"{node.loc}: the attribute kernel_shape is missing")
+        attrs = window_attrs(node, x.type.shape[2:], kernel)
         if op is AVERAGE_POOL:
             attrs["count_include_pad"] = bool(node.attrs.get("count_include_pad", 0))
         n, c, *spatial = x.type.shape
@@ -229,26 +232,6 @@ def _importer(op: OpDef) -> Importer:
         return [reshaped(node, result, (n, c, *result.type.shape[4 - len(spatial) :]))]
 
     return load
-
-
-def _attrs(node: ForeignNode, extents: Sequence[int]) -> dict[str, Any]:
-    """The operator's attributes, for two axes; a single one gets a height of 1 in front."""
-    axes = len(extents)
-    attrs: dict[str, Any] = {
-        "kernel": tuple(node.attrs["kernel_shape"]),
-        "strides": tuple(node.attrs.get("strides", (1,) * axes)),
-        "dilations": tuple(node.attrs.get("dilations", (1,) * axes)),
-    }
-    for name, values in attrs.items():
-        if len(values) != axes:
-            raise ModelError(f"{node.loc}: {name} does not fit; expected {axes} numbers, got {list(values)}")
-    pads = same_padding(node, extents, attrs) or tuple(node.attrs.get("pads", (0,) * (2 * axes)))
-    if len(pads) != 2 * axes:
-        raise ModelError(f"{node.loc}: pads do not fit; expected {2 * axes} numbers, got {list(pads)}")
-    if axes == 1:
-        attrs = {name: (1, *values) for name, values in attrs.items()}
-        pads = (0, pads[0], 0, pads[1])
-    return attrs | {"pads": pads, "ceil": bool(node.attrs.get("ceil_mode", 0))}
 
 
 ONNX: dict[str, Importer] = {"MaxPool": _importer(MAX_POOL), "AveragePool": _importer(AVERAGE_POOL)}

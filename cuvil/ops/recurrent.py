@@ -30,6 +30,8 @@ from cuvil.ops.tiled import pack_panels
 GATES = 4
 """In ONNX's order: input, output, forget, cell."""
 
+_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh")
+
 
 def _infer(operands: Sequence[TensorType], _: Attrs) -> tuple[TensorType, ...]:
     x, recurrent, hidden, cell = operands
@@ -74,7 +76,7 @@ def _lower(ctx: LowerContext, node: Node) -> None:
     weights: list[Buffer] = []
     for span in spans if constant is not None else spans[:1]:
         value = r_value if constant is None else ctx.constant(pack_panels(constant, span), "panels")
-        weights.append(b.input("r", FLOAT32, value.type.shape))
+        weights.append(b.input(f"r{len(weights)}", FLOAT32, value.type.shape))
         operands.append(value)
     y = b.output("y", FLOAT32, (steps, batch, size))
     h, c = b.output("h", FLOAT32, (batch, size)), b.output("c", FLOAT32, (batch, size))
@@ -173,12 +175,8 @@ def _check_lstm(node: ForeignNode) -> None:
     for name, default in defaults.items():
         if node.attrs.get(name, default) != default:
             raise node.unsupported(f"the attribute {name}={node.attrs[name]!r}")
-    activations = node.attrs.get("activations", ())
-    if any(name not in ("Sigmoid", "Tanh") for name in activations) or tuple(activations[::3]) not in (
-        (),
-        ("Sigmoid",),
-        ("Sigmoid", "Sigmoid"),
-    ):
+    activations = tuple(node.attrs.get("activations", ()))
+    if activations not in ((), _ACTIVATIONS, _ACTIVATIONS * 2):
         raise node.unsupported(f"the activations {list(activations)}")
     if node.optional(7) is not None:
         raise node.unsupported("the peephole operand P")

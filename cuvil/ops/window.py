@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -103,7 +104,7 @@ def _check(window: Window) -> None:
         )
 
 
-def same_padding(node: ForeignNode, extents: Sequence[int], attrs: Attrs) -> tuple[int, ...] | None:
+def _same_padding(node: ForeignNode, extents: Sequence[int], attrs: Attrs) -> tuple[int, ...] | None:
     """ONNX's `auto_pad` as explicit padding (before each axis, then after each); None where it is not set."""
     auto = node.attrs.get("auto_pad", "NOTSET")
     if auto == "NOTSET":
@@ -120,3 +121,27 @@ def same_padding(node: ForeignNode, extents: Sequence[int], attrs: Attrs) -> tup
         totals.append(max(0, reach - extent))
     halves = [total // 2 if auto == "SAME_UPPER" else total - total // 2 for total in totals]
     return (*halves, *(total - half for total, half in zip(totals, halves, strict=True)))
+
+
+def window_attrs(node: ForeignNode, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
+    """`kernel`, `strides`, `dilations`, `pads` and `ceil` for two axes; a single one gets a height of 1.
+
+    Raises:
+        ModelError: an attribute has the wrong number of entries.
+    """
+    axes = len(extents)
+    attrs: dict[str, Any] = {
+        "kernel": tuple(kernel),
+        "strides": tuple(node.attrs.get("strides", (1,) * axes)),
+        "dilations": tuple(node.attrs.get("dilations", (1,) * axes)),
+    }
+    for name, values in attrs.items():
+        if len(values) != axes:
+            raise ModelError(f"{node.loc}: {name} does not fit; expected {axes} numbers, got {list(values)}")
+    pads = _same_padding(node, extents, attrs) or tuple(node.attrs.get("pads", (0,) * (2 * axes)))
+    if len(pads) != 2 * axes:
+        raise ModelError(f"{node.loc}: pads do not fit; expected {2 * axes} numbers, got {list(pads)}")
+    if axes == 1:
+        attrs = {name: (1, *values) for name, values in attrs.items()}
+        pads = (0, pads[0], 0, pads[1])
+    return attrs | {"pads": pads, "ceil": bool(node.attrs.get("ceil_mode", 0))}
