@@ -18,9 +18,10 @@ import numpy as np
 
 from cuvil import toolchain
 from cuvil.errors import CuvilError, LimitError, ModelError, ToolchainError, UsageError
+from cuvil.objects import bytes_of
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+    from cuvil.objects import BufferLike
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -31,7 +32,7 @@ _BEGIN_MARKER, _END_MARKER = "/* --- cffi begin --- */", "/* --- cffi end --- */
 _MESSAGE_BYTES = 1024
 
 # By the numbers of the ONNX TensorProto.DataType.
-_DTYPES = {
+_DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.float32),
     2: np.dtype(np.uint8),
     3: np.dtype(np.int8),
@@ -136,7 +137,7 @@ def load_model(path: Path) -> ModelHandle:
 
 
 def attach_model(
-    info: Array, strings: bytes, weights: ReadableBuffer, run_address: int, keep_alive: object
+    info: Array, strings: bytes, weights: BufferLike, run_address: int, keep_alive: object
 ) -> ModelHandle:
     """Takes a model whose code is in this process.
 
@@ -153,9 +154,10 @@ def attach_model(
     api = _api()
     if info.dtype != np.int64 or info.ndim != 1 or info.size < 12:
         raise ModelError(f"attached model: info; expected int64[12] or longer, got {info.dtype}{info.shape}")
-    if info[2] != info.size or info[7] != len(strings) or info[6] > memoryview(weights).nbytes:
+    weights_bytes = bytes_of(weights).nbytes
+    if info[2] != info.size or info[7] != len(strings) or info[6] > weights_bytes:
         raise ModelError("attached model: the sizes of info, strings and weights differ from what info says")
-    empty = memoryview(weights).nbytes == 0
+    empty = weights_bytes == 0
     used_weights = aligned_empty(np.dtype(np.uint8), (ALIGNMENT_BYTES,)) if empty else weights
     buffers = [api.ffi.from_buffer(buffer) for buffer in (np.ascontiguousarray(info), strings, used_weights)]
     kinds = ("int64_t *", "char *", "void *")

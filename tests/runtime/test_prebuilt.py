@@ -1,0 +1,53 @@
+"""The runtimes that an installation carries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cuvil import toolchain
+from cuvil.errors import ToolchainError
+from cuvil.objects import read_dynamic_symbols
+
+TARGETS = tuple(toolchain.PLATFORMS)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_needs_nothing_but_the_c_library(target: str) -> None:
+    paths = toolchain.prebuilt(target)
+    assert set(read_dynamic_symbols(paths.runtime).needed) <= toolchain.RUNTIME_MAY_NEED
+    runner_needs = set(read_dynamic_symbols(paths.runner).needed)
+    assert runner_needs <= toolchain.RUNTIME_MAY_NEED | {"libcuvil_runtime.so.1"}
+    assert "libcuvil_runtime.so.1" in runner_needs
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_is_small_and_names_no_path_of_the_build(target: str) -> None:
+    for path in (toolchain.prebuilt(target).runtime, toolchain.prebuilt(target).runner):
+        content = path.read_bytes()
+        assert len(content) < 64 * 1024
+        assert str(Path.home()).encode() + b"/" not in content
+        assert str(toolchain.RUNTIME_SOURCE_DIR).encode() not in content
+
+
+def test_two_builds_give_the_same_bytes(tmp_path: Path) -> None:
+    target = toolchain.host_target()
+    first = toolchain.build_runtime(target, tmp_path / "one")
+    second = toolchain.build_runtime(target, tmp_path / "somewhere" / "else")
+    assert first.runtime.read_bytes() == second.runtime.read_bytes()
+    assert first.runner.read_bytes() == second.runner.read_bytes()
+
+
+def test_absent_or_outdated_runtime_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "PREBUILT_DIR", tmp_path)
+    with pytest.raises(ToolchainError, match="runtime for 'riscv64-linux': missing") as caught:
+        toolchain.prebuilt("riscv64-linux")
+    assert caught.value.hint is not None
+    assert "python -m cuvil.toolchain" in caught.value.hint
+    folder = tmp_path / "riscv64-linux"
+    folder.mkdir()
+    for name in ("libcuvil_runtime.so.1", "cuvil-run", "sources.sha256"):
+        (folder / name).write_text("older")
+    with pytest.raises(ToolchainError, match="runtime for 'riscv64-linux': out of date"):
+        toolchain.prebuilt("riscv64-linux")
