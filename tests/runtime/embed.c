@@ -15,12 +15,12 @@
 #include "cuvil/runtime.h"
 
 #define COUNT 1024
-#define CHECK(condition)                                                    \
-  do {                                                                      \
-    if (!(condition)) {                                                     \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
-      exit(1);                                                              \
-    }                                                                       \
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                        \
+    }                                                                 \
   } while (0)
 
 static float x[COUNT];
@@ -290,12 +290,18 @@ int main(int count, char **arguments) {
   if (strcmp(command, "environment") == 0) return command_environment(path, num_threads), 0;
   if (strcmp(command, "hostile") == 0) return command_hostile(), 0;
   model = load(path);
-  if (strcmp(command, "bits") == 0) command_bits(model, num_threads);
-  else if (strcmp(command, "api") == 0) command_api(model);
-  else if (strcmp(command, "nested") == 0) command_nested(model, num_threads);
-  else if (strcmp(command, "fork") == 0) command_fork(model, num_threads);
-  else if (strcmp(command, "concurrent") == 0) command_concurrent(model, num_threads);
-  else CHECK(!"known command");
+  if (strcmp(command, "bits") == 0)
+    command_bits(model, num_threads);
+  else if (strcmp(command, "api") == 0)
+    command_api(model);
+  else if (strcmp(command, "nested") == 0)
+    command_nested(model, num_threads);
+  else if (strcmp(command, "fork") == 0)
+    command_fork(model, num_threads);
+  else if (strcmp(command, "concurrent") == 0)
+    command_concurrent(model, num_threads);
+  else
+    CHECK(!"known command");
   cuvil_model_release(model);
   return 0;
 }

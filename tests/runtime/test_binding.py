@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cuvil import toolchain
 from cuvil.errors import CuvilError, ModelError, ToolchainError, UsageError
@@ -109,6 +111,20 @@ def test_attach_checks_sizes_and_alignment(host: Machine, build_model: ModelBuil
             attach_model(words, text, data, address, library)
     with pytest.raises(ModelError, match="expected int64"):
         attach_model(info.astype(np.int32), strings, weights, address, library)
+
+
+@given(index=st.integers(0, 21), value=st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 70))
+def test_no_damaged_word_brings_the_process_down(
+    host: Machine, build_model: ModelBuilder, index: int, value: int
+) -> None:
+    library, info, strings, address = _parts(build_model(host))
+    info[index] = value
+    try:
+        model = attach_model(info, strings, aligned_empty(np.dtype(np.uint8), (64,)), address, library)
+    except ModelError:
+        return
+    assert index in {5, 6, 8, 9, 10, 11, 12, 17} or info.tolist() == _parts(build_model(host))[1].tolist()
+    assert all(info.size_bytes == 4096 for info in (*model.inputs, *model.outputs))
 
 
 def test_python_threads_may_share_a_session(host: Machine, build_model: ModelBuilder) -> None:

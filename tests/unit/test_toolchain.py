@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,18 @@ def test_linkers_are_taken_in_order(bare_machine: Path) -> None:
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
         assert toolchain.find_linker(host) == [name]
+
+
+def test_gnu_linker_of_the_host_does_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("ld") is None:
+        pytest.skip("ld is missing")
+    host = toolchain.host_target()
+    part = _object(tmp_path, host, "int shown(void) { return 1; } int hidden(void) { return 2; }")
+    monkeypatch.setenv("CUVIL_LINKER", "ld")
+    toolchain.link_shared([part], tmp_path / "libpart.so", host, ["shown"])
+    assert read_dynamic_symbols(tmp_path / "libpart.so").exported == ("shown",)
+    with pytest.raises(ToolchainError, match=r"exported and are not; expected none, got absent"):
+        toolchain.link_shared([part], tmp_path / "libpart.so", host, ["shown", "absent"])
 
 
 def test_linker_of_the_host_links_for_the_host_only(bare_machine: Path) -> None:
