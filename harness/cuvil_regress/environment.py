@@ -94,7 +94,25 @@ class Compiler:
     argv: tuple[str, ...]
     version: str
     llvm: str
-    targets: Mapping[str, TargetTools]
+    targets: Mapping[str, TargetTools | ToolMissingError]
+
+    def tools(self, target: str) -> TargetTools:
+        """What a target's libraries are run by.
+
+        Raises:
+            ToolMissingError: the compiler doesn't know the target, or lacks its runtime.
+        """
+        found = self.targets.get(target)
+        if found is None:
+            raise ToolMissingError(f"{target}: the compiler {self.version} doesn't know this target")
+        if isinstance(found, ToolMissingError):
+            raise found
+        for path in (found.runner, found.runtime):
+            if not path.is_file():
+                raise ToolMissingError(
+                    f"{target}: the compiler's {path.name} is missing", hint="reinstall it"
+                )
+        return found
 
 
 def probe_interpreter(executable: str, processes: Processes, log: Path) -> Interpreter:
@@ -148,7 +166,7 @@ def ask_compiler(argv: tuple[str, ...], processes: Processes, log: Path) -> Comp
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ToolMissingError(
             f"compiler {name!r}: `doctor --json` gives no usable answer; {describe_exit(finished)}",
-            hint=f"the log is {log}",
+            hint=f"see {log} in the run's folder",
         ) from error
 
 
@@ -159,7 +177,11 @@ def _parse_doctor(argv: tuple[str, ...], answer: Mapping[str, Any]) -> Compiler:
     return Compiler(argv, str(answer["version"]), str(answer["llvm"]), targets)
 
 
-def _parse_target(name: str, entry: Mapping[str, Any]) -> TargetTools:
+def _parse_target(name: str, entry: Mapping[str, Any]) -> TargetTools | ToolMissingError:
+    """The target's tools, or why the compiler can't give them: its `problem`, of a line and maybe a hint."""
+    if entry.get("problem"):
+        message, _, rest = str(entry["problem"]).partition("\n")
+        return ToolMissingError(message, hint=rest.removeprefix("hint: ") or None)
     return TargetTools(
         name,
         Path(entry["runner"]),

@@ -109,14 +109,8 @@ def _find_launcher(
 ) -> environment.Launcher | ToolMissingError:
     if isinstance(compiler, ToolMissingError):
         return compiler
-    if target not in compiler.targets:
-        return ToolMissingError(f"{target}: the compiler {compiler.version} doesn't know this target")
-    tools = compiler.targets[target]
-    for path in (tools.runner, tools.runtime):
-        if not path.is_file():
-            return ToolMissingError(f"{target}: the compiler's {path.name} is missing", hint="reinstall it")
     try:
-        return environment.find_launcher(tools, processes, logs)
+        return environment.find_launcher(compiler.tools(target), processes, logs)
     except ToolMissingError as error:
         return error
 
@@ -129,7 +123,7 @@ def _keep_runtimes(bench: Bench) -> None:
         if isinstance(launcher, environment.Launcher):
             copy = bench.workspace.runtime(target)
             copy.parent.mkdir(parents=True)
-            shutil.copyfile(bench.compiler.targets[target].runtime, copy)
+            shutil.copyfile(bench.compiler.tools(target).runtime, copy)
 
 
 def _environment(bench: Bench) -> dict[str, object]:

@@ -102,7 +102,7 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
             libraries,
             target=cell.target,
             torch_lib_dirs=bench.interpreter.torch_lib_dirs,
-            sysroot=bench.compiler.targets[cell.target].sysroot,
+            sysroot=bench.compiler.tools(cell.target).sysroot,
         )
     except ToolMissingError as error:
         return Scan(refused("abi", error))
@@ -131,7 +131,7 @@ def run(bench: Bench, cell: Cell) -> Outcome:
     cases = bench.workspace.capture(cell) / "cases"
     outputs = bench.workspace.outputs(cell)
     outputs.mkdir(parents=True, exist_ok=True)
-    words = [bench.compiler.targets[cell.target].runner, bench.workspace.library(cell), cases, outputs]
+    words = [bench.compiler.tools(cell.target).runner, bench.workspace.library(cell), cases, outputs]
     argv = [*launcher.prefix, *map(str, words)]
     expected = sorted(folder.name for folder in cases.iterdir() if folder.is_dir())
     log = bench.workspace.log(cell, "run")

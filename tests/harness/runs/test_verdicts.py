@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,22 @@ def test_a_compiler_that_is_not_there(laboratory: Laboratory) -> None:
     ran = laboratory.run(extra=("--compiler", "no-such-compiler"))
     assert (ran.code, ran.cell["verdict"]) == (3, "environment"), ran.out
     assert "compiler 'no-such-compiler': can't be started" in ran.out
+
+
+def test_a_compiler_without_a_runtime_for_the_target(laboratory: Laboratory) -> None:
+    (laboratory.folder / "x86_64-linux" / "libcuvil_runtime.so.1").unlink()
+    ran = laboratory.run()
+    assert (ran.code, ran.cell["verdict"]) == (3, "environment"), ran.out
+    assert "x86_64-linux: the compiler's libcuvil_runtime.so.1 is missing" in ran.out
+
+
+def test_a_problem_that_the_compiler_tells_of_a_target(laboratory: Laboratory) -> None:
+    problem = {"runner": None, "runtime": None, "sysroot": None, "problem": "no runtime\nhint: build it"}
+    laboratory.environment.setenv("STAND_IN_TOOLS", json.dumps({"x86_64-linux": problem}))
+    ran = laboratory.run()
+    assert (ran.code, ran.cell["verdict"]) == (3, "environment"), ran.out
+    first = ran.cell["findings"][0]
+    assert (first["message"], first["hint"]) == ("no runtime", "build it")
 
 
 def test_another_torch_release(laboratory: Laboratory) -> None:
