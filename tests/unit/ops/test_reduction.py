@@ -61,7 +61,9 @@ def test_softmax(shape: tuple[int, ...]) -> None:
 
 
 def test_softmax_of_special_values() -> None:
-    x = np.array([[0, np.inf, 1], [0, -np.inf, 1], [np.nan, 0, 1], [-np.inf] * 3, [3e38, -3e38, 0]], np.float32)
+    x = np.array(
+        [[0, np.inf, 1], [0, -np.inf, 1], [np.nan, 0, 1], [-np.inf] * 3, [3e38, -3e38, 0]], np.float32
+    )
     (result,) = judge(one_node(SOFTMAX, [x]), ulp=2)
     assert np.isnan(result[[0, 2, 3]]).all()
     np.testing.assert_array_equal(result[4], [1, 0, 0])
