@@ -137,6 +137,7 @@ DEFINITIONS = {
         "V1 { global: f; local: *; }; V2 { global: f; } V1;",
     ),
     "retired": ('int f1(void) { return 1; } __asm__(".symver f1, f@V1");', "V1 { global: f; local: *; };"),
+    "base": ("int f(void) { return 1; } int g(void) { return 1; }", "V1 { global: g; };"),
     "absent": ("int g(void) { return 1; }", ""),
 }  # fmt: skip
 
