@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from cuvil import exact
-from cuvil.ir.graph import Value
-from cuvil.ir.types import Array
+from cuvil.ir.graph import Graph, Value
+from cuvil.ir.types import Array, type_of
 from cuvil.loops.kernel import Buffer, Const, Declare, Expr, For, Kernel, Let, Load, Op, Stmt, Store, Var
 from cuvil.plan import Program
 
@@ -76,6 +76,26 @@ def run_program(program: Program, inputs: Sequence[Array], *, order: Order = "ve
         else np.empty(output.type.shape, output.type.dtype.numpy)
         for output in program.outputs
     ]
+
+
+def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """Runs a graph by its operators' NumPy definitions.
+
+    Args:
+        inputs: arrays in the order of the graph's inputs.
+
+    Returns:
+        The outputs, in order.
+    """
+    values: dict[Value, Array] = dict(graph.constants)
+    values.update(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes:
+        results = node.op.evaluate([values[operand] for operand in node.operands], node.attrs)
+        for value, result in zip(node.results, results, strict=True):
+            if type_of(result) != value.type:
+                raise TypeError(f"{node.loc}: {node.op.name}: expected {value.type}, got {type_of(result)}")
+            values[value] = result
+    return [values[output] for output in graph.outputs]
 
 
 @dataclass(frozen=True, eq=False)
