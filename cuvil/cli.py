@@ -15,6 +15,7 @@ from cuvil.errors import EXIT_INTERNAL, CuvilError, UsageError
 
 if TYPE_CHECKING:
     from cuvil.driver import Options, Stages
+    from cuvil.ir.types import Array
     from cuvil.session import CompiledModel
 
 DUMP_STAGES = ("import", "graph", "loops", "llvm", "assembly")
@@ -48,7 +49,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="cuvil", description="Compile ONNX models to native code with the same bits everywhere.")
+    parser = _Parser(
+        prog="cuvil", description="Compile ONNX models to native code with the same bits everywhere."
+    )
     parser.add_argument("--version", action="version", version=f"cuvil {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     _add_compile(commands.add_parser("compile", help="compile a model to a library"))
@@ -86,7 +89,9 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
-    parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="may be repeated")
+    parser.add_argument(
+        "--input", action="append", default=[], metavar="NAME=FILE.npy", help="may be repeated"
+    )
     parser.add_argument("--output-dir", required=True, metavar="DIR", help="where NAME.npy files go")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="0: one for each processor")
     parser.set_defaults(run=_run)
@@ -95,7 +100,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_dump(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     parser.add_argument("--target", metavar="NAME", help="default: this machine's")
-    parser.add_argument("--stage", choices=DUMP_STAGES, default="graph", help="default: graph, after all passes")
+    parser.add_argument(
+        "--stage", choices=DUMP_STAGES, default="graph", help="default: graph, after all passes"
+    )
     parser.set_defaults(run=_dump)
 
 
@@ -151,7 +158,7 @@ def _load(args: argparse.Namespace) -> CompiledModel:
     return load_artifact(compile_model(args.model, _options(args, None)), args.threads)
 
 
-def _input(text: str) -> tuple[str, object]:
+def _input(text: str) -> tuple[str, Array]:
     import numpy as np
 
     name, separator, file = text.partition("=")

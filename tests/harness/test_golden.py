@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from cuvil_regress import golden, models, tensors
 from cuvil_regress.errors import GoldenDamagedError, UsageError
 
