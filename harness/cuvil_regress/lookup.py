@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cuvil_regress.elf import ElfImage
+from cuvil_regress.elf import ElfImage, VersionNeed
 
 _OLDEST_NODE = 2
 """Version indices 0 and 1 stand for no node; an unversioned reference also accepts the oldest node."""
@@ -79,6 +79,20 @@ def unresolved(library: ElfImage, scope: Sequence[ElfImage]) -> list[int]:
         index
         for index in library.undefined
         if not any(binds(image, reference(library, index)) for image in scope)
+    ]
+
+
+def missing_versions(library: ElfImage, scope: Sequence[ElfImage]) -> list[VersionNeed]:
+    """Version nodes that `library` asks of a library of `scope` that has others, but not this one.
+
+    A library without any version node passes with a warning of the loader, and so does a weak need.
+    """
+    by_name = {image.load_name: image for image in reversed(scope)}
+    return [
+        need
+        for need in library.version_needs
+        if not need.weak and (provider := by_name.get(need.library)) and provider.version_definitions
+        if need.name not in {node.name for node in provider.version_definitions}
     ]
 
 

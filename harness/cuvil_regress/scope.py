@@ -104,7 +104,7 @@ class Pool:
 
     def close(self, library: ElfImage) -> Scope:
         """The scope of `library`: itself, the providers, the C library and loader, and all that is needed."""
-        start = [library, *self.providers]
+        start = [library, *filter(self.sysroot.target.runs, self.providers)]
         if library.undefined or library.needed:
             start += [self.sysroot.require(name) for name in (_C_LIBRARY, self.sysroot.target.loader)]
         found, missing = {image.load_name: image for image in reversed(start)}, list[Missing]()

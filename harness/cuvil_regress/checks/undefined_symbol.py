@@ -14,23 +14,24 @@ from __future__ import annotations
 from cuvil_regress.cause import missing_cause
 from cuvil_regress.checks import Context, readable
 from cuvil_regress.elf.source import printable
-from cuvil_regress.lookup import Reference, binds, reference, unresolved
+from cuvil_regress.lookup import Reference, binds, missing_versions, reference, unresolved
 from cuvil_regress.model import Finding
 
 
 def run(context: Context) -> list[Finding]:
-    """List the symbols that nothing in the scope defines."""
+    """List the symbols that nothing defines, except those that needed-library or version-node explains."""
     if not context.library.undefined:
         return []
-    absent = {entry.name for entry in context.scope.missing}
-    found = unresolved(context.library, context.scope.images)
-    return [_finding(context, index) for index in found if not _belongs_to(context, index, absent)]
-
-
-def _belongs_to(context: Context, index: int, absent: set[str]) -> bool:
-    """Whether the symbol is bound to a library that is itself missing, which needed-library reports."""
-    need = context.library.needs_of(index)
-    return need is not None and need.library in absent
+    library, scope = context.library, context.scope
+    absent = {entry.name for entry in scope.missing}
+    faulty = {need.index for need in missing_versions(library, scope.images)}
+    faulty |= {need.index for need in library.version_needs if need.library in absent}
+    versions = library.symbols["version"]
+    return [
+        _finding(context, index)
+        for index in unresolved(library, scope.images)
+        if versions[index] not in faulty
+    ]
 
 
 def _finding(context: Context, index: int) -> Finding:

@@ -57,8 +57,8 @@ def print_comparison(console: Console, comparison: RunComparison, names: tuple[s
         console.print(f"{letter}: {name} (compiler {compiler or 'unknown'})", soft_wrap=True)
     console.print(f"shares of elements within the policy {comparison.policy}\n", soft_wrap=True)
     console.print(_table(comparison.pairs))
-    for pair in comparison.pairs:
-        _print_findings(console, pair)
+    for pairs in _alike(comparison.pairs):
+        _print_findings(console, pairs)
     console.print(f"\n{totals(comparison)}", soft_wrap=True)
 
 
@@ -101,11 +101,21 @@ def _format_symbols(pair: CellPair) -> str:
     return f"+{added} -{removed}" if added or removed else "same"
 
 
-def _print_findings(console: Console, pair: CellPair) -> None:
-    if not pair.findings:
+def _alike(pairs: Iterable[CellPair]) -> list[list[CellPair]]:
+    """The pairs of each model whose findings read the same, in the order in which they come."""
+    found: dict[tuple[str, ...], list[CellPair]] = {}
+    for pair in pairs:
+        found.setdefault((pair.model, pair.verdict, *pair.findings), []).append(pair)
+    return list(found.values())
+
+
+def _print_findings(console: Console, pairs: list[CellPair]) -> None:
+    findings = pairs[0].findings
+    if not findings:
         return
-    console.print(f"\n{pair.model}, {pair.target}: {pair.verdict}", soft_wrap=True)
-    for finding in pair.findings[:FINDINGS_SHOWN]:
+    targets = ", ".join(pair.target for pair in pairs)
+    console.print(f"\n{pairs[0].model} on {targets}: {pairs[0].verdict}", soft_wrap=True)
+    for finding in findings[:FINDINGS_SHOWN]:
         console.print(f"  {finding}", soft_wrap=True)
-    if len(pair.findings) > FINDINGS_SHOWN:
-        console.print(f"  and {len(pair.findings) - FINDINGS_SHOWN} more in compare.json")
+    if len(findings) > FINDINGS_SHOWN:
+        console.print(f"  and {len(findings) - FINDINGS_SHOWN} more in compare.json")

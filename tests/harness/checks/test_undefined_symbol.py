@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cuvil_regress.elf import read
 from cuvil_regress.errors import ToolMissingError
-from cuvil_regress.lookup import unresolved
+from cuvil_regress.lookup import missing_versions, unresolved
 from cuvil_regress.scan import scan
 
 Build = Callable[..., Path]
@@ -85,6 +85,17 @@ def test_symbols_at_a_version_of_a_missing_library_belong_to_it(
     assert find(library) == [("needed-library", "error", "libgone.so.3")]
 
 
+def test_a_version_that_the_library_lacks_is_named_once(
+    build: Build, find: Find, version_script: Callable[[str], str]
+) -> None:
+    source = "int f(void) { return 1; }"
+    newer = build("newer/libf.so", source, version_script("V1 { local: *; }; V2 { global: f; } V1;"))
+    older = build("older/libf.so", source, version_script("V1 { global: f; local: *; };"))
+    library = build("libmine.so", CALL.format(name="f"), str(newer))
+    assert find(library, providers=[newer]) == []
+    assert find(library, providers=[older]) == [("version-node", "error", "V2")]
+
+
 def test_a_missing_dependency_of_a_dependency_is_named(build: Build, find: Find) -> None:
     deep = build("libdeep.so", "int deep(void) { return 1; }", "-Wl,-soname,libdeep.so.9")
     middle = build("libmiddle.so", "int middle(void) { return 1; }", "-Wl,--no-as-needed", str(deep))
@@ -137,6 +148,7 @@ DEFINITIONS = {
         "V1 { global: f; local: *; }; V2 { global: f; } V1;",
     ),
     "retired": ('int f1(void) { return 1; } __asm__(".symver f1, f@V1");', "V1 { global: f; local: *; };"),
+    "base": ("int f(void) { return 1; } int g(void) { return 1; }", "V1 { global: g; };"),
     "absent": ("int g(void) { return 1; }", ""),
 }  # fmt: skip
 
@@ -165,7 +177,8 @@ def test_the_rules_agree_with_the_loader(
     verdicts = []
     for user, definition in product(users, DEFINITIONS):
         image = read(tmp_path / definition / "libf.so")
-        predicted = unresolved(read(users[user]), [image]) == []
+        library = read(users[user])
+        predicted = not unresolved(library, [image]) and not missing_versions(library, [image])
         verdicts.append(predicted)
         assert predicted == _loads(users[user], image.path.parent), f"{user} loaded with {definition}"
     assert len(set(verdicts)) == 2
