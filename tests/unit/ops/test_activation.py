@@ -107,7 +107,7 @@ def test_clip_with_constant_bounds(operands: list[str]) -> None:
 
 
 def test_clip_with_bounds_of_the_run() -> None:
-    bounds = {"min": np.float32(-0.5).reshape(()), "max": np.float32(0.5).reshape(())}
+    bounds = {"min": np.array(-0.5, np.float32), "max": np.array(0.5, np.float32)}
     check_model("Clip", {"x": random((40,))} | bounds)
 
 

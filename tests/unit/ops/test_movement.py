@@ -14,6 +14,7 @@ from cuvil.errors import ModelError, UnsupportedError
 from cuvil.frontends.onnx import load_onnx
 from cuvil.ir.graph import GraphBuilder
 from cuvil.ir.types import FLOAT32, INT64, Array, TensorType
+from cuvil.loops.kernel import For, walk
 from cuvil.lower import lower_graph
 from cuvil.ops import gather, movement, padding, reshape
 from cuvil.ops.strided import Axis, collapse
@@ -29,11 +30,7 @@ def ints(*values: int) -> Array:
 def loop_extents(op: Any, operand: Array, attrs: dict[str, Any]) -> list[int]:
     """Trip counts of the nest of the only kernel, outermost first."""
     (call,) = lower_graph(graph_of(op, [operand], attrs), TARGET).calls
-    extents, body = [], call.kernel.body
-    while len(body) == 1 and hasattr(body[0], "extent"):
-        extents.append(body[0].extent)
-        body = body[0].body
-    return extents
+    return [stmt.extent for stmt in walk(call.kernel.body) if isinstance(stmt, For)]
 
 
 def test_collapse_merges_what_stays_together() -> None:
