@@ -101,7 +101,7 @@ class Artifact:
     def _link(self, folder: Path, library: Path) -> None:
         code, weights = folder / "code.o", folder / "weights.o"
         code.write_bytes(self.object_code)
-        image = memoryview(self.weights_image())
+        image = self.weights_image().data
         write_object(weights, image, WEIGHTS_SYMBOL, self.target.elf_machine, self.target.elf_flags)
         toolchain.link_shared([code, weights], library, self.target.name, EXPORTED_SYMBOLS)
 

@@ -8,6 +8,7 @@ integer arithmetic define completely.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -107,12 +108,11 @@ def _split(a: Array) -> tuple[Array, Array]:
 def _sum_to_odd(a: Array, b: Array) -> Array:
     """`a + b` in float64, rounded to odd: if inexact, to the neighbour whose last bit is 1."""
     total, error = _two_sum(a, b)
-    bits = total.view(np.int64)
-    moves = (error != 0) & ((bits & 1) == 0) & np.isfinite(total)
-    away_from_zero = (error > 0) == (total > 0)
-    step = np.where(moves, np.where(away_from_zero, 1, -1), 0)
-    rounded: Array = (bits + step).view(np.float64)
-    return rounded
+    inexact = np.abs(error) > 0  # false where the sum is NaN or infinite: the error is NaN then
+    rounded_up = (error > 0) != (total > 0)
+    truncated = total.view(np.int64) - (inexact & rounded_up)
+    odd: Array = (truncated | inexact).view(np.float64)
+    return odd
 
 
 def divide(a: Array, b: Array) -> Array:
@@ -180,7 +180,7 @@ def cast(value: Array, dtype: np.dtype[Any]) -> Array:
         differs: Array = value != value.dtype.type(0)
         return differs
     if value.dtype.kind == "f" and dtype.kind == "i":
-        return _saturate(value.astype(np.float64), dtype)
+        return _saturate(value, dtype)
     return value.astype(dtype)
 
 
@@ -194,27 +194,27 @@ def _saturate(value: Array, dtype: np.dtype[Any]) -> Array:
 
 
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
     "div": divide,
     "rem": remainder,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
     "shl": shift_left,
     "shr": shift_right,
 }
 UNARY: dict[str, Callable[[Array], Array]] = {
-    "neg": np.negative,
-    "abs": np.abs,
+    "neg": operator.neg,
+    "abs": operator.abs,
     "sqrt": np.sqrt,
-    "not": np.invert,
+    "not": operator.invert,
 }
-"""Opcodes of the loop IR that need nothing but their arguments."""
+"""Opcodes of the loop IR that need nothing but their arguments; NumPy scalars are fastest with operators."""

@@ -1,12 +1,13 @@
 """Runs kernels, and programs of them, by the meaning of their loops: the judge of all generated code.
 
-Vector loops run in one go, as NumPy arrays with one axis per enclosing vector loop; all other loops run
-one iteration at a time. Inner vector loops come first among the axes, so that a value from outside an
-inner loop broadcasts over it.
+Independent loops, that is vector and parallel ones, run many iterations at once: values are NumPy arrays
+with one axis per enclosing independent loop. All other loops run one iteration at a time. Inner loops come
+first among the axes, so that a value from outside an inner loop broadcasts over it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +25,9 @@ Order = Literal["vectors", "ascending", "descending"]
 _POISON_WORD = 0x5A5A5A5A
 """What undefined integers hold; undefined floats hold NaN."""
 
+_MOST_LANES = 1 << 14
+"""Iterations that run at once: enough to hide Python's cost, few enough for values to stay in cache."""
+
 
 def run_kernel(
     kernel: Kernel, buffers: Mapping[str, Array] | Sequence[Array], *, order: Order = "vectors"
@@ -35,13 +39,13 @@ def run_kernel(
     Args:
         kernel: what to run.
         buffers: the parameters by name, or in the kernel's order. Scratch may be left out.
-        order: `vectors` evaluates vector loops in one go; `ascending` runs all loops one iteration after
-            the other, which is the definition; `descending` does, too, and runs the loops that promise
-            independence (vector and parallel ones) backwards.
+        order: `vectors` runs many iterations of independent loops at once; `ascending` runs all loops one
+            iteration after the other, which is the definition; `descending` does, too, and runs
+            independent loops backwards.
 
     Raises:
-        ValueError: a buffer is missing or does not fit, an input is stored to, or several iterations of a
-            vector loop store to one element.
+        ValueError: a buffer is missing or does not fit, an input is stored to, or several iterations of an
+            independent loop store to one element (found in the order `vectors`).
         IndexError: an index leaves its buffer.
     """
     machine = _Machine(kernel.name, _bind(kernel, buffers), order)
@@ -67,7 +71,8 @@ def run_program(program: Program, inputs: Sequence[Array], *, order: Order = "ve
         pairs = zip(call.kernel.params, roots, strict=True)
         run_kernel(call.kernel, [memory[root].reshape(param.shape) for param, root in pairs], order=order)
     return [
-        memory[program.root(output)].reshape(output.type.shape) if output.type.count
+        memory[program.root(output)].reshape(output.type.shape)
+        if output.type.count
         else np.empty(output.type.shape, output.type.dtype.numpy)
         for output in program.outputs
     ]
@@ -95,7 +100,7 @@ def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class _Memory:
-    """A buffer's elements; one that lives inside `depth` vector loops has their axes after its own."""
+    """A buffer's elements; one that lives inside `depth` independent loops has their axes after its own."""
 
     array: Array
     depth: int = 0
@@ -150,7 +155,7 @@ class _Machine:
         self._order = order
         self._values: dict[str, Array] = {}
         self._lanes: list[Array] = []
-        """The indices of the enclosing vector loops, outermost first; each along its own axis."""
+        """The positions along each axis, outermost loop first."""
 
     def run(self, body: Iterable[Stmt]) -> None:
         for stmt in body:
@@ -167,27 +172,28 @@ class _Machine:
 
     @property
     def _batch(self) -> tuple[int, ...]:
-        """Extents of the enclosing vector loops, innermost first."""
+        """Extents of the axes, as arrays have them: innermost loop first."""
         return tuple(len(lane) for lane in reversed(self._lanes))
 
     def _loop(self, loop: For) -> None:
-        if loop.kind == "vector" and self._order == "vectors":
+        independent = loop.parallel or loop.kind == "vector"
+        if independent and self._order == "vectors":
             self._run_lanes(loop)
             return
-        backwards = self._order == "descending" and (loop.parallel or loop.kind == "vector")
         indices = range(loop.extent)
-        for index in reversed(indices) if backwards else indices:
+        for index in reversed(indices) if independent and self._order == "descending" else indices:
             self._values[loop.var.name] = np.int64(index)  # type: ignore[assignment]  # a 0-d array in effect
             self.run(loop.body)
 
     def _run_lanes(self, loop: For) -> None:
-        if loop.extent == 0:
-            return
-        lane = np.arange(loop.extent, dtype=np.int64).reshape((-1,) + (1,) * len(self._lanes))
-        self._lanes.append(lane)
-        self._values[loop.var.name] = lane
-        self.run(loop.body)
-        self._lanes.pop()
+        most = max(1, _MOST_LANES // math.prod(self._batch))
+        for start in range(0, loop.extent, most):
+            count = min(most, loop.extent - start)
+            lane = np.arange(count, dtype=np.int64).reshape((-1,) + (1,) * len(self._lanes))
+            self._values[loop.var.name] = lane + start
+            self._lanes.append(lane)
+            self.run(loop.body)
+            self._lanes.pop()
 
     def _evaluate(self, expr: Expr, memo: _Memo) -> Array:
         key = id(expr)
@@ -197,15 +203,15 @@ class _Machine:
 
     def _compute(self, expr: Expr, memo: _Memo) -> Array:
         match expr:
-            case Const():
-                constant: Array = expr.dtype.numpy.type(expr.value)
-                return constant
             case Var():
                 return self._values[expr.name]
             case Load():
                 return self._load(expr, memo)
             case Op():
                 return self._operate(expr, memo)
+            case Const():
+                constant: Array = expr.dtype.numpy.type(expr.value)
+                return constant
         raise TypeError(f"kernel {self._name!r}: not an expression: {expr!r}")
 
     def _operate(self, op: Op, memo: _Memo) -> Array:
@@ -218,9 +224,9 @@ class _Machine:
 
     def _load(self, load: Load, memo: _Memo) -> Array:
         memory = self._memory[load.buffer]
-        index = self._index(load.buffer, load.index, memo)
-        value: Array = memory.array[self._place(memory, index)]
-        return value.copy()  # not a view: later stores must not change it
+        place = self._place(memory, self._index(load.buffer, load.index, memo))
+        value: Array = memory.array[place]
+        return value.copy() if memory.depth else value  # where it is a view, later stores would change it
 
     def _store(self, store: Store, memo: _Memo) -> None:
         memory = self._memory[store.buffer]
@@ -230,12 +236,12 @@ class _Machine:
         index = self._index(store.buffer, store.index, memo)
         if memory.depth < len(self._lanes):
             self._check_distinct(store.buffer, memory, index)
-        memory.array[self._place(memory, index)] = value
+        memory.array[(*self._place(memory, index), ...)] = value
 
     def _index(self, buffer: Buffer, index: tuple[Expr, ...], memo: _Memo) -> list[Array]:
         values = [self._evaluate(i, memo) for i in index]
         for axis, (value, extent) in enumerate(zip(values, buffer.shape, strict=True)):
-            low, high = np.min(value), np.max(value)
+            low, high = (value, value) if value.ndim == 0 else (value.min(), value.max())
             if low < 0 or high >= extent:
                 got = low if low < 0 else high
                 raise IndexError(
@@ -244,11 +250,11 @@ class _Machine:
                 )
         return values
 
-    def _place(self, memory: _Memory, index: list[Array]) -> Any:
-        """What to subscript the array with: plain integers where possible, which is faster."""
-        if all(np.ndim(i) == 0 for i in index):
-            return (*(int(i) for i in index), ...)
-        return tuple(index) + self._own_lanes(memory)
+    def _place(self, memory: _Memory, index: list[Array]) -> tuple[Any, ...]:
+        """What to subscript the array with; numbers alone select the elements of all lanes at once."""
+        if all(i.ndim == 0 for i in index):
+            return tuple(index)
+        return (*index, *self._own_lanes(memory))
 
     def _own_lanes(self, memory: _Memory) -> tuple[Array, ...]:
         return tuple(reversed(self._lanes[: memory.depth]))
@@ -261,7 +267,7 @@ class _Machine:
         flat = np.broadcast_to(flat, self._batch).ravel()
         if not np.all(np.diff(flat) > 0) and np.unique(flat).size < flat.size:
             raise ValueError(
-                f"kernel {self._name!r}: iterations of a vector loop store to one element of {buffer.name!r}"
+                f"kernel {self._name!r}: independent iterations store to one element of {buffer.name!r}"
             )
 
 

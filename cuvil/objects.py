@@ -12,12 +12,16 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 from cuvil.errors import ToolchainError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+    from numpy.typing import NDArray
+
+    # An array is a buffer, too; its stubs say so from Python 3.12 on.
+    BufferLike: TypeAlias = ReadableBuffer | NDArray[Any]
 
 WEIGHTS_SYMBOL = "cuvil_model_weights"
 ALIGNMENT_BYTES = 64
@@ -45,7 +49,7 @@ class DynamicSymbols:
     exported: tuple[str, ...]
 
 
-def write_object(path: Path, data: ReadableBuffer, symbol: str, elf_machine: int, e_flags: int) -> None:
+def write_object(path: Path, data: BufferLike, symbol: str, elf_machine: int, e_flags: int) -> None:
     """Writes a relocatable object with `data` in `.rodata`, 64-byte aligned, under one global symbol.
 
     The section is padded with zeros to a multiple of 64 bytes and holds at least 64, so that code may read
@@ -58,7 +62,7 @@ def write_object(path: Path, data: ReadableBuffer, symbol: str, elf_machine: int
         elf_machine: `e_machine` of the target.
         e_flags: `e_flags` of the target; a linker refuses to mix RISC-V objects of different float ABIs.
     """
-    content = _bytes_of(data)
+    content = bytes_of(data)
     padded_bytes = max(ALIGNMENT_BYTES, -(-content.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -69,8 +73,9 @@ def write_object(path: Path, data: ReadableBuffer, symbol: str, elf_machine: int
         temporary.unlink(missing_ok=True)
 
 
-def _bytes_of(data: ReadableBuffer) -> memoryview:
-    view = memoryview(data)
+def bytes_of(data: BufferLike) -> memoryview:
+    """The bytes of a contiguous buffer, in place."""
+    view = memoryview(cast("ReadableBuffer", data))
     if view.nbytes == 0:
         return memoryview(b"")  # a view of no bytes can't be cast
     return view.cast("B")
@@ -118,11 +123,11 @@ def read_dynamic_symbols(path: Path) -> DynamicSymbols:
     Raises:
         ToolchainError: The file is no ELF64 little-endian shared library with section headers, or is damaged.
     """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
-        try:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             return _dynamic_symbols(image)
-        except (struct.error, ValueError, IndexError) as error:
-            raise ToolchainError(f"{str(path)!r}: damaged shared library; {error}") from error
+    except (struct.error, ValueError, IndexError) as error:
+        raise ToolchainError(f"{str(path)!r}: damaged shared library; {error}") from error
 
 
 @dataclass(frozen=True)

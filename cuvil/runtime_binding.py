@@ -18,9 +18,10 @@ import numpy as np
 
 from cuvil import toolchain
 from cuvil.errors import CuvilError, LimitError, ModelError, ToolchainError, UsageError
+from cuvil.objects import bytes_of
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+    from cuvil.objects import BufferLike
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -31,7 +32,7 @@ _BEGIN_MARKER, _END_MARKER = "/* --- cffi begin --- */", "/* --- cffi end --- */
 _MESSAGE_BYTES = 1024
 
 # By the numbers of the ONNX TensorProto.DataType.
-_DTYPES = {
+_DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.float32),
     2: np.dtype(np.uint8),
     3: np.dtype(np.int8),
@@ -60,7 +61,7 @@ class TensorInfo:
 @dataclass(frozen=True)
 class _Api:
     ffi: Any
-    library: Any
+    native: Any
     errors: dict[int, type[CuvilError]]
 
 
@@ -71,17 +72,17 @@ def _api() -> _Api:
     ffi.cdef(read_declarations())
     path = toolchain.prebuilt(toolchain.host_target()).runtime
     try:
-        library = ffi.dlopen(str(path), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
+        native = ffi.dlopen(str(path), ffi.RTLD_NOW | ffi.RTLD_LOCAL)
     except OSError as error:
         raise ToolchainError(f"{str(path)!r}: cannot be loaded: {error}") from error
     errors: dict[int, type[CuvilError]] = {
-        library.CUVIL_INVALID_ARGUMENT: UsageError,
-        library.CUVIL_CANNOT_LOAD: ToolchainError,
-        library.CUVIL_INVALID_MODEL: ModelError,
-        library.CUVIL_OUT_OF_MEMORY: LimitError,
-        library.CUVIL_NO_THREADS: LimitError,
+        native.CUVIL_INVALID_ARGUMENT: UsageError,
+        native.CUVIL_CANNOT_LOAD: ToolchainError,
+        native.CUVIL_INVALID_MODEL: ModelError,
+        native.CUVIL_OUT_OF_MEMORY: LimitError,
+        native.CUVIL_NO_THREADS: LimitError,
     }
-    return _Api(ffi, library, errors)
+    return _Api(ffi, native, errors)
 
 
 def read_declarations() -> str:
@@ -94,12 +95,12 @@ class ModelHandle:
 
     def __init__(self, pointer: Any, keep_alive: object) -> None:
         api = _api()
-        self.pointer = api.ffi.gc(pointer, api.library.cuvil_model_release)
+        self.pointer = api.ffi.gc(pointer, api.native.cuvil_model_release)
         self._keep_alive = keep_alive
-        self.name: str = _text(api.library.cuvil_model_name(pointer))
-        self.target: str = _text(api.library.cuvil_model_target(pointer))
-        self.inputs = _tensors(pointer, api.library.cuvil_model_input_count, api.library.cuvil_model_input)
-        self.outputs = _tensors(pointer, api.library.cuvil_model_output_count, api.library.cuvil_model_output)
+        self.name: str = _text(api.native.cuvil_model_name(pointer))
+        self.target: str = _text(api.native.cuvil_model_target(pointer))
+        self.inputs = _tensors(pointer, api.native.cuvil_model_input_count, api.native.cuvil_model_input)
+        self.outputs = _tensors(pointer, api.native.cuvil_model_output_count, api.native.cuvil_model_output)
 
 
 def _tensors(pointer: Any, count: Any, query: Any) -> tuple[TensorInfo, ...]:
@@ -131,12 +132,12 @@ def load_model(path: Path) -> ModelHandle:
     api = _api()
     model = api.ffi.new("cuvil_model **")
     message = api.ffi.new("char[]", _MESSAGE_BYTES)
-    _expect_ok(api.library.cuvil_model_load(os.fsencode(path), message, _MESSAGE_BYTES, model), message)
+    _expect_ok(api.native.cuvil_model_load(os.fsencode(path), message, _MESSAGE_BYTES, model), message)
     return ModelHandle(model[0], None)
 
 
 def attach_model(
-    info: Array, strings: bytes, weights: ReadableBuffer, run_address: int, keep_alive: object
+    info: Array, strings: bytes, weights: BufferLike, run_address: int, keep_alive: object
 ) -> ModelHandle:
     """Takes a model whose code is in this process.
 
@@ -153,9 +154,10 @@ def attach_model(
     api = _api()
     if info.dtype != np.int64 or info.ndim != 1 or info.size < 12:
         raise ModelError(f"attached model: info; expected int64[12] or longer, got {info.dtype}{info.shape}")
-    if info[2] != info.size or info[7] != len(strings) or info[6] > memoryview(weights).nbytes:
+    weights_bytes = bytes_of(weights).nbytes
+    if info[2] != info.size or info[7] != len(strings) or info[6] > weights_bytes:
         raise ModelError("attached model: the sizes of info, strings and weights differ from what info says")
-    empty = memoryview(weights).nbytes == 0
+    empty = weights_bytes == 0
     used_weights = aligned_empty(np.dtype(np.uint8), (ALIGNMENT_BYTES,)) if empty else weights
     buffers = [api.ffi.from_buffer(buffer) for buffer in (np.ascontiguousarray(info), strings, used_weights)]
     kinds = ("int64_t *", "char *", "void *")
@@ -163,12 +165,12 @@ def attach_model(
     model = api.ffi.new("cuvil_model **")
     message = api.ffi.new("char[]", _MESSAGE_BYTES)
     run = api.ffi.cast("cuvil_run_function", run_address)
-    _expect_ok(api.library.cuvil_model_attach(*pointers, run, message, _MESSAGE_BYTES, model), message)
+    _expect_ok(api.native.cuvil_model_attach(*pointers, run, message, _MESSAGE_BYTES, model), message)
     return ModelHandle(model[0], (keep_alive, buffers))
 
 
 def _expect_ok(status: int, message: Any) -> None:
-    if status != _api().library.CUVIL_OK:
+    if status != _api().native.CUVIL_OK:
         _raise(status, _text(message))
 
 
@@ -191,13 +193,13 @@ class SessionHandle:
         """
         api = _api()
         session = api.ffi.new("cuvil_session **")
-        status = api.library.cuvil_session_create(model.pointer, num_threads, session)
-        if status != api.library.CUVIL_OK:
-            text = _text(api.library.cuvil_status_text(status))
+        status = api.native.cuvil_session_create(model.pointer, num_threads, session)
+        if status != api.native.CUVIL_OK:
+            text = _text(api.native.cuvil_status_text(status))
             _raise(status, f"session of model {model.name!r} with {num_threads} threads: {text}")
         self._model = model
-        self._session = api.ffi.gc(session[0], api.library.cuvil_session_release)
-        self._run_native = api.library.cuvil_session_run
+        self._session = api.ffi.gc(session[0], api.native.cuvil_session_release)
+        self._run_native = api.native.cuvil_session_run
         self._from_buffer = api.ffi.from_buffer
         self._new = api.ffi.new
         self._input_pointers = api.ffi.typeof(f"void *[{max(1, len(model.inputs))}]")
@@ -217,13 +219,13 @@ class SessionHandle:
         output_pointers = self._new(self._output_pointers, [from_buffer(array) for array in outputs])
         status = self._run_native(self._session, input_pointers, output_pointers)
         if status != 0:
-            _raise(status, f"model {self._model.name!r}: {_text(_api().library.cuvil_status_text(status))}")
+            _raise(status, f"model {self._model.name!r}: {_text(_api().native.cuvil_status_text(status))}")
         return outputs
 
     @property
     def worker_runs(self) -> int:
         """How many ranges of parallel loops threads other than the caller have executed."""
-        count: int = _api().library.cuvil_session_worker_runs(self._session)
+        count: int = _api().native.cuvil_session_worker_runs(self._session)
         return count
 
 

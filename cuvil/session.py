@@ -93,7 +93,7 @@ class CompiledModel:
         self._artifact.save(path)
 
 
-def compile(  # noqa: A001  # `cuvil.compile` is the public name
+def compile(  # `cuvil.compile` is the public name
     model: Source | onnx.ModelProto | torch.nn.Module,
     example_inputs: tuple[Any, ...] | None = None,
     *,
@@ -121,15 +121,16 @@ def compile(  # noqa: A001  # `cuvil.compile` is the public name
 
 def load_artifact(artifact: Artifact, num_threads: int = 1) -> CompiledModel:
     """Links a compiled model into this process."""
-    if artifact.target.name != toolchain.host_target():
+    host = toolchain.host_target()
+    if artifact.target.name != host:
         raise UsageError(
-            f"target: code for {artifact.target.name!r} can't run on this machine ({toolchain.host_target()!r})",
+            f"target: code for {artifact.target.name!r} can't run on this machine ({host!r})",
             hint="`cuvil compile --target` writes a library for another machine",
         )
     code = LoadedObject(artifact.object_code, artifact.target, (RUN_SYMBOL,))
     info = np.array(artifact.description.words, np.int64)
     handle = attach_model(
-        info, artifact.description.strings, artifact.weights_image(), code.addresses[RUN_SYMBOL], code
+        info, artifact.description.strings, artifact.weights_image().data, code.addresses[RUN_SYMBOL], code
     )
     return CompiledModel(handle, num_threads, artifact)
 

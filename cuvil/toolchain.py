@@ -142,9 +142,8 @@ def link_shared(
 ) -> None:
     """Links objects into a shared library that stands alone: nothing undefined, nothing needed.
 
-    It exports the given symbols and no other.
-
-    The same objects and file name give the same bytes. `output` appears when it is complete and checked.
+    It exports the given symbols and no other. The same objects and file name give the same bytes. `output`
+    appears when it is complete and checked.
 
     Raises:
         ToolchainError: There is no linker, it failed, or the library breaks one of the rules above.

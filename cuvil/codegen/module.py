@@ -6,7 +6,7 @@ runtime reads; `cuvil/runtime/include/cuvil/runtime.h` documents it.
 
 from __future__ import annotations
 
-from cuvil.artifact import RUN_SYMBOL, INFO_SYMBOL, STRINGS_SYMBOL, Description, Signature
+from cuvil.artifact import INFO_SYMBOL, RUN_SYMBOL, STRINGS_SYMBOL, Description, Signature
 from cuvil.codegen.kernel import Function, emit_kernel
 from cuvil.ir.graph import Value
 from cuvil.plan import Call, Plan, Program, Slot
@@ -42,7 +42,12 @@ def describe(name: str, signature: Signature, plan: Plan, target: Target) -> Des
 
 
 def emit_module(
-    program: Program, plan: Plan, description: Description, target: Target, *, parallel_flops: int | None = None
+    program: Program,
+    plan: Plan,
+    description: Description,
+    target: Target,
+    *,
+    parallel_flops: int | None = None,
 ) -> str:
     """The LLVM IR of a model library, weights apart.
 
@@ -150,4 +155,3 @@ def _emit_pointer(ref: str, operand: Value, program: Program, plan: Plan, lines:
         return f"%{slot.space}"
     lines.append(f"  {ref} = getelementptr i8, ptr %{slot.space}, i64 {slot.position}")
     return ref
-

@@ -26,7 +26,7 @@ class OpDef:
     Attributes:
         infer: result types from operand types; raises `ModelError` where they do not fit.
         evaluate: the operator's meaning in NumPy, written apart from its loops.
-        lower: builds its kernels, given a `LowerContext` and the node. Unset for `scalar` and `view` operators.
+        lower: builds its kernels from a `LowerContext` and the node. Unset for `scalar` and `view` operators.
         scalar: for an elementwise operator: its result from one element of each (broadcast) operand.
         view: the result is the first operand's memory under another shape.
         exact: `evaluate` gives the contract's bits on any host (data movement, integers, + - * / sqrt).

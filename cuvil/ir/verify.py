@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from cuvil.errors import InternalError, ModelError
+from cuvil.errors import InternalError
 from cuvil.ir.graph import Graph, Node, Value
 from cuvil.ir.text import format_value
 from cuvil.ir.types import Array, DType
@@ -74,15 +74,14 @@ class _Verifier:
             )
 
     def _result_types(self, node: Node) -> None:
-        got = [str(result.type) for result in node.results]
         try:
             types = node.op.infer([operand.type for operand in node.operands], node.attrs)
-        except ModelError as error:
+        except Exception as error:  # whatever an operator trips over, this node is at fault
             raise InternalError(f"{self._where}: operands do not fit the operator; {error}") from error
         if tuple(result.type for result in node.results) != types:
-            names = ", ".join(map(format_value, node.results)) or "no result"
+            got = ", ".join(f"{format_value(result)}: {result.type}" for result in node.results)
             expected = ", ".join(map(str, types)) or "none"
-            self._fail(f"{names} differs from what the operator infers", expected, ", ".join(got) or "none")
+            self._fail("result types are not what the operator infers", expected, got or "none")
 
     def _define(self, value: Value, role: str) -> None:
         name = format_value(value)

@@ -19,7 +19,7 @@ from cuvil.loops.build import KernelBuilder
 from cuvil.loops.contraction import Contraction, Span, split_columns, split_rows
 from cuvil.loops.kernel import Expr, fma
 from cuvil.ops.context import LowerContext
-from cuvil.ops.elementwise import ADD, DIV, MUL, SQRT, SUB, scalar_constant
+from cuvil.ops.elementwise import ADD, DIV, MUL, SQRT, SUB, check_dtype, common_dtype, scalar_constant
 from cuvil.ops.foreign import ForeignNode, Importer
 from cuvil.ops.movement import transposed
 from cuvil.ops.padding import PAD
@@ -33,8 +33,7 @@ def _infer_conv(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
     groups = attrs["groups"]
     n, height, width, channels = image.shape
     outputs, ky, kx, per_group = weights.shape
-    if image.dtype != FLOAT32 or weights.dtype != FLOAT32:
-        raise ModelError(f"conv: expected float32 operands, got {image} and {weights}")
+    check_dtype(common_dtype(operands), (FLOAT32,))
     if groups < 1 or channels != per_group * groups or outputs % groups:
         raise ModelError(
             f"conv: groups must divide the channels; expected {per_group} * groups input channels, "
@@ -53,7 +52,9 @@ def _infer_conv(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
 
 def _evaluate_conv(operands: Sequence[Array], attrs: Attrs) -> tuple[Array, ...]:
     image, weights = operands
-    (result_type,) = _infer_conv([TensorType(FLOAT32, image.shape), TensorType(FLOAT32, weights.shape)], attrs)
+    (result_type,) = _infer_conv(
+        [TensorType(FLOAT32, image.shape), TensorType(FLOAT32, weights.shape)], attrs
+    )
     n, rows, columns, outputs = result_type.shape
     groups = attrs["groups"]
     _, taps_y, taps_x, per_group = weights.shape
@@ -82,7 +83,7 @@ def _lower_implicit_product(ctx: LowerContext, node: Node) -> None:
     """Convolution as a matrix product whose left operand is read straight from the image."""
     image, weights = node.operands
     groups = node.attrs["groups"]
-    outputs, ky, kx, per_group = weights.type.shape
+    outputs = weights.type.shape[0]
     n, height, width, _ = node.result.type.shape
     geometry = _Geometry(node)
     outer, rows = (n * height, width) if not geometry.is_pointwise else (1, n * height * width)
@@ -255,7 +256,7 @@ def _padded(node: ForeignNode, image: Value, weights: Value, pads: Sequence[int]
 
 
 def _import_batch_norm(node: ForeignNode) -> list[Value]:
-    """y = x * factor + offset, with factor = scale / sqrt(variance + epsilon), offset = bias - mean * factor."""
+    """y = x * factor + offset; factor = scale / sqrt(variance + epsilon), offset = bias - mean * factor."""
     if node.attrs.get("training_mode", 0) or len(node.result_names) > 1:
         raise node.unsupported("training mode")
     x = node.operand(0)

@@ -20,7 +20,7 @@ from cuvil.loops.contraction import Contraction, Span, Tile, emit_tile, split_co
 from cuvil.loops.kernel import Buffer, Expr
 from cuvil.ops.context import LowerContext
 from cuvil.ops.elementary import sigmoid, tanh
-from cuvil.ops.elementwise import ADD
+from cuvil.ops.elementwise import ADD, check_dtype, common_dtype
 from cuvil.ops.foreign import ForeignNode, Importer
 from cuvil.ops.matmul import multiplied
 from cuvil.ops.movement import CONCAT, sliced, transposed
@@ -34,6 +34,7 @@ _ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh")
 
 
 def _infer(operands: Sequence[TensorType], _: Attrs) -> tuple[TensorType, ...]:
+    check_dtype(common_dtype(operands), (FLOAT32,))
     x, recurrent, hidden, cell = operands
     steps, batch, gates = x.shape
     size = gates // GATES
@@ -89,7 +90,9 @@ def _lower(ctx: LowerContext, node: Node) -> None:
         t = b.let("t", (steps - 1) - step) if node.attrs["reverse"] else step
         for number, span in enumerate(spans):
             right = weights[number] if constant is not None else weights[0]
-            _emit_gates(b, span, split_rows(batch, tile.rows), (x, h, right, gates), t, packed=constant is not None)
+            _emit_gates(
+                b, span, split_rows(batch, tile.rows), (x, h, right, gates), t, packed=constant is not None
+            )
         _emit_cell(b, (gates, h, c, y), t)
     flops = 2 * steps * batch * gate_columns * size
     ctx.call(b.finish(), [*operands, *node.results, scratch], flops=flops)
@@ -110,23 +113,32 @@ def _emit_gates(
     *,
     packed: bool,
 ) -> None:
-    x, h, right, gates = buffers
     for rows in row_spans:
         with b.loop("n", columns.count) as panel, b.loop("m", rows.count) as m:
-            column0 = panel * columns.size + columns.start
-            spec = Contraction(
-                (h.shape[1],),
-                lambda row, k: b.load(h, (row, k[0])),
-                lambda column, k: (
-                    b.load(right, (panel, k[0], column)) if packed else b.load(right, (k[0], column + column0))
-                ),
-                lambda row, column, value: b.store(
-                    gates, (row, column + column0), value + b.load(x, (t, row, column + column0))
-                ),
-            )
-            emit_tile(
-                b, spec, Tile(rows.size, columns.size), m * rows.size + rows.start, 0, columns.padding
-            )
+            first = panel * columns.size + columns.start
+            spec = _gate_product(b, buffers, t, first, panel if packed else None)
+            emit_tile(b, spec, Tile(rows.size, columns.size), m * rows.size + rows.start, 0, columns.padding)
+
+
+def _gate_product(
+    b: KernelBuilder,
+    buffers: tuple[Buffer, Buffer, Buffer, Buffer],
+    t: Expr,
+    first: Expr,
+    panel: Expr | None,
+) -> Contraction:
+    """The columns from `first` on; `panel` numbers the packed weights that hold them."""
+    x, h, right, gates = buffers
+
+    def weight(column: Expr, k: Sequence[Expr]) -> Expr:
+        if panel is None:
+            return b.load(right, (k[0], column + first))
+        return b.load(right, (panel, k[0], column))
+
+    def finish(row: Expr, column: Expr, value: Expr) -> None:
+        b.store(gates, (row, column + first), value + b.load(x, (t, row, column + first)))
+
+    return Contraction((h.shape[1],), lambda row, k: b.load(h, (row, k[0])), weight, finish)
 
 
 def _emit_cell(b: KernelBuilder, buffers: tuple[Buffer, Buffer, Buffer, Buffer], t: Expr) -> None:

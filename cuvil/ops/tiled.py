@@ -20,7 +20,7 @@ Tiled = tuple[list[Value], Writer, Callable[[Expr, Expr], Contraction]]
 
 def pack_panels(matrix: Array, span: Span) -> Array:
     """Columns of `matrix` [..., depth, columns] as [count, ..., depth, size], zeros in the padding."""
-    *lead, columns = matrix.shape
+    lead = matrix.shape[:-1]
     wanted = matrix[..., span.start : span.start + span.count * span.size - span.padding]
     padded = np.zeros((*lead, span.count * span.size), np.float32)
     padded[..., : wanted.shape[-1]] = wanted
@@ -51,7 +51,9 @@ def emit_tiled(
             o, m, n = _decode(b, t, rows.count, columns.count, panels_first)
             tile = Tile(rows.size, columns.size)
             emit_tile(b, spec(o, n), tile, m * rows.size + rows.start, 0, columns.padding)
-        ctx.call(b.finish(), [*operands, *writer.operands], flops=2 * depth * rows.size * columns.size * count)
+        ctx.call(
+            b.finish(), [*operands, *writer.operands], flops=2 * depth * rows.size * columns.size * count
+        )
 
 
 def _decode(b: KernelBuilder, t: Var, rows: int, panels: int, panels_first: bool) -> tuple[Expr, Expr, Expr]:

@@ -15,5 +15,6 @@ TARGET = Target(
     l1_bytes=64 << 10,
     l2_bytes=512 << 10,
     emulator="qemu-aarch64",
+    emulator_arguments=("-cpu", "cortex-a76"),
     sysroot="/usr/aarch64-linux-gnu",
 )

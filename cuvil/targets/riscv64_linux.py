@@ -15,5 +15,6 @@ TARGET = Target(
     l1_bytes=32 << 10,
     l2_bytes=512 << 10,
     emulator="qemu-riscv64",
+    emulator_arguments=("-cpu", "rv64"),
     sysroot="/usr/riscv64-linux-gnu",
 )

@@ -30,6 +30,7 @@ class Target:
     l1_bytes: int
     l2_bytes: int
     emulator: str
+    emulator_arguments: tuple[str, ...]
     sysroot: str
 
     def lanes(self, dtype: DType) -> int:

@@ -15,5 +15,6 @@ TARGET = Target(
     l1_bytes=32 << 10,
     l2_bytes=512 << 10,
     emulator="qemu-x86_64",
+    emulator_arguments=("-cpu", "max"),
     sysroot="/",
 )

@@ -2,31 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cuvil_regress.errors import EXIT_CLEAN, EXIT_ENVIRONMENT, EXIT_FINDINGS, EXIT_INTERRUPTED
+
+SCHEMA_VERSION = 1
+"""Version of every machine-readable file that the harness writes (see `schemas/`)."""
 
 Severity = Literal["error", "warning", "note"]
 
 Verdict = Literal[
-    "identical",
-    "within-tolerance",
-    "mismatch",
-    "nan-policy",
-    "shape",
-    "dtype",
-    "golden-damaged",
-    "crash",
+    "environment",
+    "capture-failure",
+    "unsupported",
+    "compile-failure",
+    "abi-conflict",
     "timeout",
     "emulator-failure",
-    "abi-conflict",
-    "unsupported",
-    "environment",
+    "crash",
+    "run-failure",
+    "golden-damaged",
+    "dtype",
+    "shape",
+    "nan-policy",
+    "mismatch",
+    "bits-differ",
     "skipped",
+    "within-tolerance",
+    "identical",
 ]
+"""What a cell ended with, most telling first: of several faults the earliest in this list is the verdict."""
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 CLEAN_VERDICTS: frozenset[Verdict] = frozenset({"identical", "within-tolerance"})
 """Verdicts that leave the exit code at 0; `environment` alone gives 3, every other one gives 1."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What running for one target takes, apart from the compiler."""
+
+    target: str
+    architecture: str
+    """As `uname -m` prints it."""
+    elf_machine: int
+    emulator: str
+    packages: str
+    """Debian packages that bring the emulator and the target's C library."""
+
+
+MACHINES: dict[str, Machine] = {
+    machine.target: machine
+    for machine in (
+        Machine("x86_64-linux", "x86_64", 62, "qemu-x86_64", "qemu-user libc6-amd64-cross"),
+        Machine("aarch64-linux", "aarch64", 183, "qemu-aarch64", "qemu-user libc6-arm64-cross"),
+        Machine("riscv64-linux", "riscv64", 243, "qemu-riscv64", "qemu-user libc6-riscv64-cross"),
+    )
+}
+"""The targets that the harness knows, by name."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +75,13 @@ class Cell:
 
     @property
     def id(self) -> str:
-        return f"torch-{self.torch}/{self.model}/{self.target}"
+        """`torch-<version>/<model>/<target>`, also the cell's path inside a run's folders."""
+        return f"{self.group}/{self.target}"
+
+    @property
+    def group(self) -> str:
+        """`torch-<version>/<model>`: the cells that share one capture and must agree bit for bit."""
+        return f"torch-{self.torch}/{self.model}"
 
 
 @dataclass(frozen=True)
@@ -71,6 +113,30 @@ class StepResult:
 
 
 @dataclass(frozen=True)
+class OutputResult:
+    """One output of one case, against its golden and against the first target's bits."""
+
+    case: str
+    output: str
+    verdict: Verdict
+    sha256: str
+    """Of the bits with every NaN masked to one pattern."""
+    elements: int
+    max_ulp: float | None
+    """Largest distance to the golden; None where the dtype or the shape differs."""
+    share_within: float
+    """Share of the elements within the golden policy, 0 to 1."""
+    reference: str = ""
+    """The target whose bits these were compared with; empty when there was none."""
+    differing_elements: int | None = None
+    """Elements whose bits differ from the reference's; None without a reference."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.case}/{self.output}"
+
+
+@dataclass(frozen=True)
 class Result:
     """A finished cell."""
 
@@ -79,5 +145,77 @@ class Result:
     message: str = ""
     steps: tuple[StepResult, ...] = ()
     findings: tuple[Finding, ...] = ()
-    outputs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """`<case>/<output>` -> comparison statistics and the SHA-256 of the NaN-masked bits."""
+    outputs: tuple[OutputResult, ...] = ()
+    abi_conflicts: int | None = None
+    """Exported names that clash; None when the library was not scanned."""
+    abi_missing: int | None = None
+    """Symbols that nothing provides; None when the library was not scanned."""
+
+    @property
+    def clean(self) -> bool:
+        return self.verdict in CLEAN_VERDICTS
+
+    @property
+    def elapsed_ns(self) -> int:
+        """Time of all the cell's steps; the shared capture counts in each of its cells."""
+        return sum(step.elapsed_ns for step in self.steps)
+
+    @property
+    def max_ulp(self) -> float | None:
+        """The largest distance to a golden over all outputs."""
+        return max((o.max_ulp for o in self.outputs if o.max_ulp is not None), default=None)
+
+    @property
+    def bit_identical(self) -> bool | None:
+        """Whether every output has the first target's bits; None when there was nothing to compare with."""
+        counts = [output.differing_elements for output in self.outputs]
+        if not counts or None in counts:
+            return None
+        return not any(counts)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole run."""
+
+    matrix: str
+    """The matrix file's name, without folders."""
+    compiler: str
+    policies: Mapping[str, str]
+    planned: tuple[Cell, ...]
+    results: tuple[Result, ...]
+    elapsed_ns: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned cell was finished; a run that was interrupted is not."""
+        return len(self.results) == len(self.planned)
+
+    @property
+    def totals(self) -> dict[Verdict, int]:
+        """Number of cells by verdict, most telling first."""
+        found = [result.verdict for result in self.results]
+        return {verdict: found.count(verdict) for verdict in VERDICTS if verdict in found}
+
+    @property
+    def exit_code(self) -> int:
+        return exit_code(self.results) if self.complete else EXIT_INTERRUPTED
+
+
+def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """The verdict that stands first in the order of `Verdict`; None for none."""
+    return min(verdicts, key=VERDICTS.index, default=None)
+
+
+def exit_code(results: Iterable[Result]) -> int:
+    """0 when all cells are clean, 3 when only the environment is at fault, else 1.
+
+    No result at all is a finding, too: what compared nothing proves nothing.
+    """
+    verdicts = {result.verdict for result in results}
+    if not verdicts:
+        return EXIT_FINDINGS
+    faults = verdicts - CLEAN_VERDICTS
+    if not faults:
+        return EXIT_CLEAN
+    return EXIT_ENVIRONMENT if faults == {"environment"} else EXIT_FINDINGS

@@ -13,6 +13,7 @@ from cuvil.interp import run_kernel
 from cuvil.ir.types import FLOAT64, Array
 from cuvil.loops.kernel import Const
 from cuvil.ops import elementary
+from tests.numerics.compiled import compiled, this_machine
 from tests.numerics.sweep import SUBJECTS, Subject, kernel_of, patterns, sweep, ulp_errors, worst_error
 
 INF, NAN = math.inf, math.nan
@@ -48,7 +49,7 @@ def values_of(name: str, *arguments: float) -> Array:
 def test_errors_over_all_exponents_stay_below_the_bound(name: str) -> None:
     subject = SUBJECTS[name]
     worst = sweep(interpreted(subject), subject.reference, patterns(step=SAMPLE_STEP))
-    assert 0.4 < worst.error_ulp <= subject.bound_ulp, worst
+    assert worst.error_ulp <= subject.bound_ulp, worst
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -60,7 +61,7 @@ def test_errors_where_results_vary_stay_below_the_bound(name: str) -> None:
         np.float32
     )
     worst = worst_error(interpreted(subject), subject.reference, arguments)
-    assert 0.49 < worst.error_ulp <= subject.bound_ulp, worst
+    assert worst.error_ulp <= subject.bound_ulp, worst
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -121,6 +122,16 @@ def test_neighbours_are_in_order(name: str) -> None:
     assert np.all(results[:, 1:] >= results[:, :-1])
 
 
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_machine_code_computes_the_same_bits(name: str) -> None:
+    """Arguments of all exponents, by whole vectors and in the remainder; NaNs are alike."""
+    arguments = np.concatenate(list(patterns(step=40_009)))
+    actual = compiled(SUBJECTS[name], this_machine(), columns=15)(arguments)
+    expected = interpreted(SUBJECTS[name])(arguments)
+    both_nan = np.isnan(actual) & np.isnan(expected)
+    np.testing.assert_array_equal(actual.view(np.int32)[~both_nan], expected.view(np.int32)[~both_nan])
+
+
 def horner(polynomial: tuple[float, ...], x: Array) -> Array:
     value = np.full_like(x, polynomial[-1])
     for coefficient in reversed(polynomial[:-1]):
@@ -157,6 +168,21 @@ def test_the_measure_counts_what_matters() -> None:
     assert errors[:7].tolist() == [0.5, 1.0, INF, INF, INF, 0.0, 0.5]
     assert errors[7] > 1e30
     assert ulp_errors(np.array([NAN], np.float32), np.array([NAN])) == 0
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(NAN, INF), (-0.0, INF), (2.0**-147, 1.0)])
+def test_the_measure_finds_the_worst_argument(wrong: float, error: float) -> None:
+    """The identity with one result spoilt."""
+    arguments = np.array([NAN, -1.0, 0.0, 2.0**-149 * 3, INF], np.float32)
+
+    def spoilt(x: Array) -> Array:
+        place = 3 if wrong > 0 else 2
+        return np.where(np.arange(5) == place, np.float32(wrong), x)
+
+    worst = worst_error(spoilt, lambda x: x, arguments)
+    assert worst.error_ulp == error
+    assert worst.argument in (0.0, arguments[3])
+    assert worst_error(lambda x: x, lambda x: x, arguments).error_ulp == 0.5
 
 
 @pytest.mark.parametrize("function", [subject.expression for subject in SUBJECTS.values()])

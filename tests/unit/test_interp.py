@@ -7,6 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from cuvil import interp
 from cuvil.interp import Order, run_kernel
 from cuvil.ir.types import FLOAT32, FLOAT64, INT32, INT64, Array
 from cuvil.loops.build import KernelBuilder
@@ -79,6 +80,15 @@ def nested_lanes(rows: int, columns: int) -> Kernel:
         with b.loop("j", columns, "vector") as j:
             b.store(out, (j, i), b.load(tile, (0, j)) + b.load(tile, (1, j)) + b.load(tile, (1, i % columns)))
     return b.finish()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 8])
+def test_loops_longer_than_the_most_lanes_run_in_parts(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, x, results = nested_lanes(5, 4), random(5, 4), np.zeros((2, 4, 5), np.float32)
+    run_kernel(kernel, [x, results[0]])
+    monkeypatch.setattr(interp, "_MOST_LANES", most)
+    run_kernel(kernel, [x, results[1]])
+    np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -171,7 +181,7 @@ def test_lanes_that_store_to_one_element_are_an_error(by_value: bool) -> None:
     out = b.output("out", INT64, (4,))
     with b.loop("i", 4, "vector") as i:
         b.store(out, (0 if by_value else Op("div", (i, Const(2, INT64)), INT64),), i)
-    with pytest.raises(ValueError, match="iterations of a vector loop store to one element of 'out'"):
+    with pytest.raises(ValueError, match="independent iterations store to one element of 'out'"):
         run_kernel(b.finish(), [np.zeros(4, np.int64)])
 
 

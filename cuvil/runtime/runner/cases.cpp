@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,6 +69,8 @@ bool run_in_child(const Run &run, const char *name, Problem *problem) {
 }
 
 [[noreturn]] void be_child(const Run &run, const char *name, int report) {
+  const rlimit no_core = {0, 0};  // a crash is a result here, not an accident to examine
+  setrlimit(RLIMIT_CORE, &no_core);
   Problem problem = {};
   if (run_in_child(run, name, &problem)) _exit(0);
   const ssize_t written = write(report, problem.text, strlen(problem.text));

@@ -64,22 +64,29 @@ bool check_header(const char *path, const Elf64_Ehdr &header, Message message) {
   return true;
 }
 
-// A mapping that reaches beyond the end of a cut-off file would kill the process at the first access.
+bool check_reach(const char *path, uint64_t start, uint64_t size_bytes, int64_t file_bytes, Message message) {
+  const uint64_t end = start + size_bytes;
+  if (end >= start && end <= (uint64_t)file_bytes) return true;
+  write_message(message, "'%s': truncated; expected at least %llu bytes, got %lld", path, (unsigned long long)end,
+                (long long)file_bytes);
+  return false;
+}
+
+// A mapping that reaches beyond the end of a cut-off file would kill the process at the first access. The section
+// table is not mapped, but comes last in the file, so that it shows whether anything was lost.
 bool check_complete(const char *path, int file, const Elf64_Ehdr &header, Message message) {
   struct stat status;
   if (fstat(file, &status) != 0) status.st_size = 0;
+  const uint64_t table_bytes = (uint64_t)header.e_shnum * header.e_shentsize;
+  if (!check_reach(path, header.e_shoff, table_bytes, status.st_size, message)) return false;
   for (int i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
     if (!read_at(file, (int64_t)header.e_phoff + i * (int64_t)sizeof segment, &segment, sizeof segment)) {
       write_message(message, "'%s': truncated; expected %d program headers, got %d", path, header.e_phnum, i);
       return false;
     }
-    const uint64_t end = segment.p_offset + segment.p_filesz;
-    if (segment.p_type == PT_LOAD && (end < segment.p_offset || end > (uint64_t)status.st_size)) {
-      write_message(message, "'%s': truncated; expected at least %llu bytes, got %lld", path, (unsigned long long)end,
-                    (long long)status.st_size);
-      return false;
-    }
+    const bool loaded = segment.p_type == PT_LOAD;
+    if (loaded && !check_reach(path, segment.p_offset, segment.p_filesz, status.st_size, message)) return false;
   }
   return true;
 }

@@ -83,7 +83,11 @@ struct Reader {
 
   bool size_matches(const cuvil_tensor_info &tensor) const {
     int64_t size_bytes = element_size_bytes(tensor.dtype);
-    if (size_bytes == 0) return in_range("element type", tensor.dtype, 1, 16);
+    if (size_bytes == 0) {
+      write_message(message, "%s: unknown element type; expected a fixed-size ONNX data type, got %" PRId64, where,
+                    tensor.dtype);
+      return false;
+    }
     for (int64_t axis = 0; axis < tensor.rank; ++axis) {
       if (!in_range("dimension", tensor.dims[axis], 0, kMaxBytes)) return false;
       if (__builtin_mul_overflow(size_bytes, tensor.dims[axis], &size_bytes)) size_bytes = kMaxBytes + 1;

@@ -1,0 +1,289 @@
+"""The command `cuvil-regress`. Each command imports what it needs, so that `--help` is immediate."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from cuvil_regress.errors import (
+    EXIT_CLEAN,
+    EXIT_FINDINGS,
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    HarnessError,
+    ToolMissingError,
+    UsageError,
+)
+
+EPILOG = "exit codes: 0 clean, 1 findings, 2 usage, 3 environment, 70 internal, 130 interrupted"
+EXTRA_MODULES = ("rich", "jsonschema", "elftools", "pandas")
+"""What the extra `regress` of the distribution brings."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code, and prints every error without a traceback."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except HarnessError as error:
+        return _fail(error)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA_MODULES:
+            return _internal(error)
+        hint = "pip install 'cuvil-compiler[regress]'"
+        return _fail(ToolMissingError(f"python: the module {error.name!r} is not installed", hint=hint))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FINDINGS
+    except Exception as error:
+        return _internal(error)
+
+
+def _fail(error: HarnessError) -> int:
+    print(error.render(), file=sys.stderr)
+    return error.exit_code
+
+
+def _internal(error: Exception) -> int:
+    """An error that no one foresaw: one line, and the traceback in a file."""
+    handle, path = tempfile.mkstemp(prefix="cuvil-regress-", suffix=".log")
+    with os.fdopen(handle, "w", encoding="utf-8") as log:
+        traceback.print_exception(error, file=log)
+    words = " ".join(str(error).split())
+    print(f"internal error: {type(error).__name__}: {words}; the traceback is in {path}", file=sys.stderr)
+    return EXIT_INTERNAL
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cuvil-regress",
+        description="Runs compiled models across PyTorch releases and targets, and judges what they compute.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_matrix(commands.add_parser("matrix", help="run a matrix of cells, or list it"))
+    _add_compare(commands.add_parser("compare", help="compare two finished runs", epilog=EPILOG))
+    _add_golden(commands.add_parser("golden", help="refresh or verify the golden tensors"))
+    _add_abi(commands.add_parser("abi", help="scan libraries for ABI conflicts"))
+    return parser
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("cuvil-compiler")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _add_matrix(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run all cells into a run folder", epilog=EPILOG)
+    run.add_argument("matrix", type=Path, metavar="MATRIX", help="the matrix file")
+    run.add_argument(
+        "--output-dir", type=Path, metavar="DIR", help="new folder of the run (default: in runs/)"
+    )
+    run.add_argument(
+        "--compiler", default="cuvil", metavar="CMD", help="the compiler's command (default: cuvil)"
+    )
+    run.add_argument(
+        "--python", default=sys.executable, metavar="PATH", help="the Python that has the PyTorch"
+    )
+    run.add_argument("--only", metavar="GLOB", help="only cells whose id matches, e.g. '*/lstm/*'")
+    run.add_argument("--workers", type=_positive, default=2, metavar="N", help="cells at a time (default: 2)")
+    run.set_defaults(command=_matrix_run)
+    listing = commands.add_parser("list", help="print the ids of all cells", epilog=EPILOG)
+    listing.add_argument("matrix", type=Path, metavar="MATRIX", help="the matrix file")
+    listing.add_argument("--only", metavar="GLOB", help="only cells whose id matches")
+    listing.set_defaults(command=_matrix_list)
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_a", type=Path, metavar="RUN_A", help="folder of the baseline run")
+    parser.add_argument("run_b", type=Path, metavar="RUN_B", help="folder of the candidate run")
+    parser.add_argument(
+        "--policy", default="release", metavar="NAME", help="tolerance policy (default: release)"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write compare.json here")
+    parser.set_defaults(command=_compare)
+
+
+def _add_golden(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    refresh = commands.add_parser("refresh", help="show the drift, and write what is accepted", epilog=EPILOG)
+    refresh.add_argument("--reason", required=True, metavar="TEXT", help="why; it is kept in the record")
+    refresh.add_argument("--yes", action="store_true", help="accept without being asked")
+    refresh.set_defaults(command=_golden_refresh)
+    verify = commands.add_parser("verify", help="check the goldens against their records", epilog=EPILOG)
+    verify.set_defaults(command=_golden_verify)
+    for command in (refresh, verify):
+        command.add_argument(
+            "--model", action="append", metavar="M", help="only this model (may be repeated)"
+        )
+        command.add_argument(
+            "--golden", type=Path, default=Path("golden"), metavar="DIR", help="their folder"
+        )
+
+
+def _add_abi(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    scan = commands.add_parser("scan", help="scan shared libraries", epilog=EPILOG)
+    scan.add_argument("libraries", type=Path, nargs="+", metavar="LIB")
+    scan.add_argument("--target", metavar="T", help="what they are built for (default: this machine)")
+    scan.add_argument(
+        "--torch-dir", type=Path, action="append", metavar="D", help="folder of PyTorch's libraries"
+    )
+    scan.add_argument("--json", action="store_true", help="print JSON")
+    scan.set_defaults(command=_abi_scan)
+    checks = commands.add_parser("checks", help="print every check: what, why, how to fix", epilog=EPILOG)
+    checks.set_defaults(command=_abi_checks)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 256:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to 256, got {text!r}")
+    return int(text)
+
+
+def _matrix_run(options: argparse.Namespace) -> int:
+    from cuvil_regress import matrix, models, policy, runner
+    from cuvil_regress.reports import terminal
+
+    loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
+    if options.only is not None:
+        loaded = loaded.select(options.only)
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    folder: Path = options.output_dir or Path("runs") / f"{options.matrix.stem}-{stamp}"
+    settings = runner.Options(folder, options.compiler, options.python, options.workers)
+    console = terminal.open_console()
+    with _ending_on_sigterm(), terminal.ProgressObserver(console) as observer:
+        report = runner.run(loaded, settings, observer)
+    terminal.print_report(console, report, folder)
+    return report.exit_code
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """A CI system that cancels a job asks by SIGTERM: end as on Ctrl-C."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _matrix_list(options: argparse.Namespace) -> int:
+    from cuvil_regress import matrix, models, policy
+
+    loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
+    for cell in (loaded.select(options.only) if options.only is not None else loaded).cells:
+        print(cell.id)
+    return EXIT_CLEAN
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from cuvil_regress import compare, policy
+    from cuvil_regress.reports import pairs, terminal
+    from cuvil_regress.workspace import write_json
+
+    run_a, run_b = compare.open_run(options.run_a), compare.open_run(options.run_b)
+    comparison = compare.compare_runs(run_a, run_b, policy.load(options.policy))
+    console = terminal.open_console()
+    pairs.print_comparison(console, comparison, (run_a.name, run_b.name))
+    document = pairs.render(comparison)
+    if options.output is not None:
+        write_json(options.output, document)
+        console.print(f"  {options.output}", soft_wrap=True)
+    return comparison.exit_code
+
+
+def _golden_refresh(options: argparse.Namespace) -> int:
+    from cuvil_regress import golden, models
+    from cuvil_regress.reports import drift, terminal
+
+    chosen = tuple(models.load(name).name for name in options.model or models.names())
+    console = terminal.open_console()
+    drifts = golden.refresh(chosen, options.reason, options.golden, accept=False)
+    drift.print_drifts(console, drifts)
+    if not options.yes and not _confirmed():
+        console.print("nothing was written")
+        return EXIT_FINDINGS
+    golden.refresh(chosen, options.reason, options.golden)
+    console.print(f"written: {options.golden}", soft_wrap=True)
+    return EXIT_CLEAN
+
+
+def _confirmed() -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("golden refresh: can't ask without a terminal", hint="accept by --yes")
+    return input("accept these goldens? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _golden_verify(options: argparse.Namespace) -> int:
+    from cuvil_regress import golden
+
+    findings = golden.verify(options.golden, options.model)
+    for finding in findings:
+        print(f"{finding.file}: {finding.message} ({finding.check})")
+        if finding.hint:
+            print(f"hint: {finding.hint}")
+    print(f"{options.golden}: {len(findings) or 'no'} faults")
+    return EXIT_FINDINGS if findings else EXIT_CLEAN
+
+
+def _abi_scan(options: argparse.Namespace) -> int:
+    import json
+
+    from cuvil_regress.reports import abi, terminal
+    from cuvil_regress.scan import scan
+    from cuvil_regress.torch_libs import find_torch_lib_dirs
+
+    folders = options.torch_dir or find_torch_lib_dirs()
+    report = scan(options.libraries, target=options.target or _native_target(), torch_lib_dirs=folders)
+    if options.json:
+        print(json.dumps(abi.to_json(report), indent=2))
+    else:
+        terminal.open_console().print(abi.render_scan(report))
+    return EXIT_CLEAN if report.clean else EXIT_FINDINGS
+
+
+def _native_target() -> str:
+    from cuvil_regress.model import MACHINES
+
+    for machine in MACHINES.values():
+        if machine.architecture == platform.machine():
+            return machine.target
+    raise UsageError(
+        f"--target: is needed on a {platform.machine()!r} machine; expected one of {list(MACHINES)}"
+    )
+
+
+def _abi_checks(options: argparse.Namespace) -> int:
+    from cuvil_regress.checks import describe_checks
+
+    print(describe_checks())
+    return EXIT_CLEAN
+
+
+if __name__ == "__main__":
+    sys.exit(main())

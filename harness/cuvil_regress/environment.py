@@ -1,0 +1,284 @@
+"""What a run has to work with: the Python with PyTorch, the compiler, the emulators."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuvil_regress.errors import ToolMissingError, UsageError
+from cuvil_regress.model import MACHINES, SCHEMA_VERSION
+from cuvil_regress.process import Finished, Processes
+
+QUESTION_TIMEOUT_S = 120.0
+"""Time for a tool to say its version."""
+
+OLDEST_QEMU = (7, 0)
+"""The first release with version 1.0 of the RISC-V vector extension."""
+
+_PROBE = """
+import importlib.metadata, importlib.util, json, platform
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+torch = importlib.util.find_spec("torch")
+folder = torch.submodule_search_locations[0] if torch and torch.submodule_search_locations else None
+print(json.dumps({"python": platform.python_version(), "torch": version("torch"),
+                  "numpy": version("numpy"), "folder": folder}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The Python that captures the models."""
+
+    executable: str
+    python: str
+    torch: str | None
+    numpy: str | None
+    torch_folder: Path | None
+
+    @property
+    def torch_lib_dirs(self) -> tuple[Path, ...]:
+        """The folders that hold PyTorch's shared libraries."""
+        if self.torch_folder is None:
+            return ()
+        return tuple(folder for folder in (self.torch_folder / "lib", self.torch_folder) if folder.is_dir())
+
+    def require_torch(self, release: str) -> None:
+        """Check that this is the PyTorch release that a cell asks for; `2.13.0+cpu` is a `2.13.0`.
+
+        Raises:
+            ToolMissingError: there is another release, or none.
+        """
+        if self.torch is None:
+            raise ToolMissingError(
+                f"torch {release}: PyTorch is not installed in the capturing Python",
+                hint=f"install torch=={release} there, or name another Python by --python",
+            )
+        if self.torch != release and self.torch.partition("+")[0] != release:
+            raise ToolMissingError(
+                f"torch {release}: the capturing Python has another release; got {self.torch}",
+                hint=f"run with --python PATH of an environment that has torch=={release}",
+            )
+
+
+@dataclass(frozen=True)
+class TargetTools:
+    """What the compiler brings and needs to run a library of one target."""
+
+    target: str
+    runner: Path
+    runtime: Path
+    emulator: str | None
+    emulator_arguments: tuple[str, ...]
+    sysroot: Path | None
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The compiler under test, as it describes itself."""
+
+    argv: tuple[str, ...]
+    version: str
+    llvm: str
+    targets: Mapping[str, TargetTools | ToolMissingError]
+
+    def tools(self, target: str) -> TargetTools:
+        """What a target's libraries are run by.
+
+        Raises:
+            ToolMissingError: the compiler doesn't know the target, or lacks its runtime.
+        """
+        found = self.targets.get(target)
+        if found is None:
+            raise ToolMissingError(f"{target}: the compiler {self.version} doesn't know this target")
+        if isinstance(found, ToolMissingError):
+            raise found
+        for path in (found.runner, found.runtime):
+            if not path.is_file():
+                raise ToolMissingError(
+                    f"{target}: the compiler's {path.name} is missing", hint="reinstall it"
+                )
+        return found
+
+
+def probe_interpreter(executable: str, processes: Processes, log: Path) -> Interpreter:
+    """Ask a Python for its versions, without importing PyTorch.
+
+    Raises:
+        UsageError: it is not a Python that runs.
+    """
+    try:
+        finished = processes.run([executable, "-c", _PROBE], log=log, timeout_s=QUESTION_TIMEOUT_S)
+        answer = json.loads(finished.stdout)
+    except (OSError, json.JSONDecodeError) as error:
+        raise UsageError(f"--python {executable!r}: is not a Python interpreter that runs") from error
+    folder = answer["folder"]
+    return Interpreter(
+        executable, answer["python"], answer["torch"], answer["numpy"], Path(folder) if folder else None
+    )
+
+
+def split_command(command: str) -> tuple[str, ...]:
+    """The words of a `--compiler` command.
+
+    Raises:
+        UsageError: it is empty or its quotes don't match.
+    """
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise UsageError(f"--compiler {command!r}: is not a command line: {error}") from error
+    if not words:
+        raise UsageError("--compiler: is empty; expected a command such as 'cuvil'")
+    return words
+
+
+def ask_compiler(argv: tuple[str, ...], processes: Processes, log: Path) -> Compiler:
+    """Ask the compiler by `doctor --json` for its version and its targets.
+
+    Raises:
+        ToolMissingError: there is no such command, or it gives no usable answer.
+    """
+    name = shlex.join(argv)
+    try:
+        finished = processes.run([*argv, "doctor", "--json"], log=log, timeout_s=QUESTION_TIMEOUT_S)
+    except OSError as error:
+        raise ToolMissingError(
+            f"compiler {name!r}: can't be started: {(error.strerror or 'unknown reason').lower()}",
+            hint="install it (`pip install cuvil-compiler`), or name another by --compiler",
+        ) from error
+    try:
+        return _parse_doctor(argv, json.loads(finished.stdout))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ToolMissingError(
+            f"compiler {name!r}: `doctor --json` gives no usable answer; {describe_exit(finished)}",
+            hint=f"see {log} in the run's folder",
+        ) from error
+
+
+def _parse_doctor(argv: tuple[str, ...], answer: Mapping[str, Any]) -> Compiler:
+    if answer["schema_version"] != 1:
+        raise ValueError(f"schema_version {answer['schema_version']!r}")
+    targets = {name: _parse_target(name, entry) for name, entry in answer["targets"].items()}
+    return Compiler(argv, str(answer["version"]), str(answer["llvm"]), targets)
+
+
+def _parse_target(name: str, entry: Mapping[str, Any]) -> TargetTools | ToolMissingError:
+    """The target's tools, or why the compiler can't give them: its `problem`, of a line and maybe a hint."""
+    if entry.get("problem"):
+        message, _, rest = str(entry["problem"]).partition("\n")
+        return ToolMissingError(message, hint=rest.removeprefix("hint: ") or None)
+    return TargetTools(
+        name,
+        Path(entry["runner"]),
+        Path(entry["runtime"]),
+        entry["emulator"],
+        tuple(entry["emulator_arguments"]),
+        Path(entry["sysroot"]) if entry["sysroot"] else None,
+    )
+
+
+def describe_exit(finished: Finished) -> str:
+    """How a command ended, in words."""
+    if finished.timed_out:
+        return f"it ran longer than {finished.elapsed_ns / 1e9:.0f} s"
+    if finished.code < 0:
+        return f"it died by signal {-finished.code}"
+    return f"it ended with exit code {finished.code}"
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """The words to put before a target's program to run it here."""
+
+    prefix: tuple[str, ...] = ()
+    emulator: str | None = None
+    version: str | None = None
+
+
+def find_launcher(tools: TargetTools, processes: Processes, logs: Path) -> Launcher:
+    """How programs of the target are run on this machine.
+
+    Raises:
+        ToolMissingError: the emulator is missing or too old, or the target's C library is missing.
+    """
+    machine = MACHINES[tools.target]
+    if machine.architecture == platform.machine():
+        return Launcher()
+    name = tools.emulator or machine.emulator
+    hint = f"`apt-get install {machine.packages}`"
+    path = shutil.which(name)
+    if path is None:
+        raise ToolMissingError(f"{tools.target}: the emulator {name!r} is not installed", hint=hint)
+    version = _emulator_version(name, path, processes, logs)
+    if tools.sysroot is None or not tools.sysroot.is_dir():
+        raise ToolMissingError(f"{tools.target}: the target's C library is not installed", hint=hint)
+    sysroot = () if "-L" in tools.emulator_arguments else ("-L", str(tools.sysroot))
+    return Launcher((path, *tools.emulator_arguments, *sysroot), name, version)
+
+
+def _emulator_version(name: str, path: str, processes: Processes, logs: Path) -> str:
+    log = logs / f"{name}.log"
+    try:
+        finished = processes.run([path, "--version"], log=log, timeout_s=QUESTION_TIMEOUT_S)
+    except OSError as error:
+        raise ToolMissingError(f"{name}: can't be started: {(error.strerror or '').lower()}") from error
+    found = re.search(r"version ((\d+)\.(\d+)[.\d]*)", finished.stdout)
+    if not found:
+        raise ToolMissingError(f"{name}: doesn't tell its version; {describe_exit(finished)}")
+    if (int(found[2]), int(found[3])) < OLDEST_QEMU:
+        raise ToolMissingError(
+            f"{name}: is too old; expected 7.0 or newer, got {found[1]}",
+            hint="older releases lack version 1.0 of the RISC-V vector extension",
+        )
+    return found[1]
+
+
+def to_json(
+    interpreter: Interpreter, compiler: Compiler | None, launchers: Iterable[Launcher]
+) -> dict[str, object]:
+    """The versions that a run depends on; names neither the host nor its folders."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "cpus": os.cpu_count(),
+        "harness": {"python": platform.python_version(), "numpy": np.__version__},
+        "capture": {
+            "python": interpreter.python,
+            "torch": interpreter.torch,
+            "numpy": interpreter.numpy,
+        },
+        "compiler": {"version": compiler.version, "llvm": compiler.llvm} if compiler else None,
+        "emulators": {each.emulator: each.version for each in launchers if each.emulator},
+    }
+
+
+def this_python() -> str:
+    """The interpreter that runs the harness."""
+    return sys.executable
+
+
+def capture_environment(package_link: Path) -> dict[str, str]:
+    """The environment of the capturing Python: it sees this harness, but nothing else of its packages.
+
+    `package_link` is a folder that holds a link to the package alone, for the harness's site-packages
+    would hide the other Python's own PyTorch.
+    """
+    paths: Sequence[str] = [str(package_link), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

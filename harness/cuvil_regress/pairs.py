@@ -1,0 +1,105 @@
+"""The records of a comparison of two runs, A and B."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cuvil_regress.errors import EXIT_CLEAN, EXIT_FINDINGS
+from cuvil_regress.model import Cell
+
+PairVerdict = Literal["incomparable", "mismatch", "abi-changed", "within-tolerance", "identical"]
+"""What two cells are to each other, most telling first."""
+
+PAIR_VERDICTS: tuple[PairVerdict, ...] = get_args(PairVerdict)
+CLEAN_PAIR_VERDICTS: frozenset[PairVerdict] = frozenset({"within-tolerance", "identical"})
+
+LibraryKind = Literal["model", "runtime"]
+
+
+@dataclass(frozen=True)
+class OutputPair:
+    """One output of one case in both runs. Shares are of the elements within the policy, 0 to 1.
+
+    The shares against the golden are None where a run judged that output by none.
+    """
+
+    case: str
+    output: str
+    verdict: PairVerdict
+    elements: int
+    differing_elements: int
+    share_b_to_a: float
+    share_a_to_golden: float | None
+    share_b_to_golden: float | None
+    max_ulp: int | None
+    message: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.case}/{self.output}"
+
+
+@dataclass(frozen=True)
+class SymbolChange:
+    """The names that a library exports in one run only."""
+
+    library: LibraryKind
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CellPair:
+    """One model on one target in both runs; a cell is None where a run lacks it."""
+
+    model: str
+    target: str
+    cell_a: Cell | None
+    cell_b: Cell | None
+    verdict: PairVerdict
+    findings: tuple[str, ...] = ()
+    outputs: tuple[OutputPair, ...] = ()
+    symbols: tuple[SymbolChange, ...] = ()
+
+    @property
+    def bit_identical(self) -> bool | None:
+        """Whether all outputs have the same bits; None when there is none to compare."""
+        return not any(output.differing_elements for output in self.outputs) if self.outputs else None
+
+    @property
+    def share_b_to_a(self) -> float | None:
+        return _share(self.outputs, [output.share_b_to_a for output in self.outputs])
+
+    @property
+    def share_a_to_golden(self) -> float | None:
+        return _share(self.outputs, [output.share_a_to_golden for output in self.outputs])
+
+    @property
+    def share_b_to_golden(self) -> float | None:
+        return _share(self.outputs, [output.share_b_to_golden for output in self.outputs])
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Two runs against each other."""
+
+    compiler_a: str
+    compiler_b: str
+    policy: str
+    pairs: tuple[CellPair, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """1 when anything is out of tolerance, lost a symbol, or could not be compared."""
+        clean = all(pair.verdict in CLEAN_PAIR_VERDICTS for pair in self.pairs)
+        return EXIT_CLEAN if clean and self.pairs else EXIT_FINDINGS
+
+
+def _share(outputs: tuple[OutputPair, ...], shares: list[float | None] | list[float]) -> float | None:
+    """The share over all elements of all outputs."""
+    known = [
+        (share, output.elements) for share, output in zip(shares, outputs, strict=True) if share is not None
+    ]
+    total = sum(elements for _, elements in known)
+    return sum(share * elements for share, elements in known) / total if total else None

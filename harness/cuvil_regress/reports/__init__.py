@@ -1,0 +1,1 @@
+"""Renderers: one module a kind of report."""

@@ -1,0 +1,119 @@
+"""Whole models: the light models of the onnx package against ONNX Runtime, and PyTorch modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import cuvil
+from cuvil.errors import UsageError
+from cuvil.ir.types import Array
+from tests.e2e.models import attention, convolution, product
+
+ort = pytest.importorskip("onnxruntime")
+
+LIGHT_MODELS = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def run_onnxruntime(model: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    outputs: list[Array] = ort.InferenceSession(model.SerializeToString(), options).run(None, inputs)
+    return outputs
+
+
+def with_random_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The light models fill each weight with one number; give them weights that tell positions apart."""
+    rng = np.random.default_rng(7)
+    graph = model.graph
+    filled = [node for node in graph.node if node.op_type == "ConstantOfShape"]
+    shapes = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
+    for node in filled:
+        shape = tuple(shapes[node.input[0]])
+        fan_in = max(1, int(np.prod(shape[1:])))
+        array = rng.standard_normal(shape).astype(np.float32) * np.float32((2 / fan_in) ** 0.5)
+        if len(shape) == 1:
+            array = np.abs(array) * np.float32(0.1) + np.float32(0.5)
+        graph.node.remove(node)
+        graph.initializer.append(numpy_helper.from_array(array, node.output[0]))
+    assert filled
+    return model
+
+
+def model_inputs(model: onnx.ModelProto) -> dict[str, Array]:
+    rng = np.random.default_rng(8)
+    known = {initializer.name for initializer in model.graph.initializer}
+    return {
+        value.name: rng.standard_normal([d.dim_value for d in value.type.tensor_type.shape.dim]).astype(
+            np.float32
+        )
+        for value in model.graph.input
+        if value.name not in known
+    }
+
+
+@pytest.mark.parametrize("name", ["light_resnet50", "light_squeezenet"])
+def test_light_models_agree_with_onnxruntime(name: str) -> None:
+    model = with_random_weights(onnx.load(LIGHT_MODELS / f"{name}.onnx"))
+    inputs = model_inputs(model)
+    (expected,) = run_onnxruntime(model, inputs)
+    compiled = cuvil.compile(model)
+    (result,) = compiled.run(inputs).values()
+    assert np.ptp(expected) > 1e-4, "the outputs must tell classes apart"
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [product(5, 30, 17), convolution(10, 3, 20), attention(9, 32, 4)],
+    ids=["mlp", "conv", "attention"],
+)
+def test_small_models_agree_with_onnxruntime(model: onnx.ModelProto) -> None:
+    inputs = model_inputs(model)
+    (expected,) = run_onnxruntime(model, inputs)
+    result = cuvil.compile(model)(inputs["x"])
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_threads_change_no_bit_and_do_run(num_threads: int) -> None:
+    model = convolution(32, 8, 48)
+    x = model_inputs(model)["x"]
+    several = cuvil.compile(model, num_threads=num_threads)
+    np.testing.assert_array_equal(several(x), cuvil.compile(model)(x))
+    assert several.worker_runs > 0
+
+
+def test_inputs_by_order_and_by_name() -> None:
+    compiled = cuvil.compile(product(4, 8, 3))
+    x = np.ones((4, 8), np.float32)
+    np.testing.assert_array_equal(compiled(x), compiled(x=x))
+    np.testing.assert_array_equal(compiled(x), compiled.run({"x": x})["y"])
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "message"),
+    [
+        ((), {}, "expected 1, got 0"),
+        ((1, 2), {}, "expected 1, got 2"),
+        ((), {"z": 1}, "no such input; expected 'x', got 'z'"),
+        ((1,), {"x": 1}, "given twice; got 'x'"),
+    ],
+)
+def test_wrong_inputs_are_named(args: tuple[int, ...], named: dict[str, int], message: str) -> None:
+    compiled = cuvil.compile(product(4, 8, 3))
+    x = np.ones((4, 8), np.float32)
+    with pytest.raises(UsageError, match=message):
+        compiled(*[x for _ in args], **dict.fromkeys(named, x))
+
+
+def test_wrong_shape_and_dtype_are_named() -> None:
+    compiled = cuvil.compile(product(4, 8, 3))
+    with pytest.raises(UsageError, match=r"input 'x': wrong shape; expected \(4, 8\), got \(8, 4\)"):
+        compiled(np.ones((8, 4), np.float32))
+    with pytest.raises(UsageError, match="input 'x': wrong dtype; expected float32, got float64"):
+        compiled(np.ones((4, 8)))

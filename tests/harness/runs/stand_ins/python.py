@@ -1,0 +1,37 @@
+"""A capturing Python without PyTorch: the captures come from the goldens, rounded to float32.
+
+STAND_IN_TORCH names a folder with a `torch` package and its metadata; STAND_IN_GOLDEN the goldens' folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def capture(name: str, folder: Path) -> int:
+    from cuvil_regress import golden, models, tensors
+
+    model, stored = models.load(name), golden.load(Path(os.environ["STAND_IN_GOLDEN"]), name)
+    for case, outputs in stored.cases.items():
+        rounded = {key: tensor.values.astype(tensor.model_dtype) for key, tensor in outputs.items()}
+        tensors.write(folder / "cases" / case, model.inputs(case))
+        tensors.write(folder / "eager" / case, rounded)
+    (folder / "model.onnx").write_bytes(b"stand-in")
+    return 0
+
+
+def main() -> int:
+    if sys.argv[1] == "-c":
+        sys.path.insert(0, os.environ["STAND_IN_TORCH"])
+        exec(sys.argv[2], {})
+        return 0
+    assert sys.argv[1:3] == ["-m", "cuvil_regress.capture"]
+    if os.environ.get("STAND_IN_FAULT") == "capture":
+        raise RuntimeError("the exporter gave up")
+    return capture(sys.argv[3], Path(sys.argv[4]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

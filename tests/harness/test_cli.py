@@ -1,0 +1,102 @@
+"""The command line as a user meets it: exit codes, errors in one line, and what an import costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cuvil_regress import cli
+
+ROOT = Path(__file__).parents[2]
+MATRIX = str(ROOT / "matrices" / "default.toml")
+
+
+def test_help_loads_neither_numpy_nor_rich() -> None:
+    script = (
+        "import sys\nfrom cuvil_regress import cli\n"
+        "try:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'numpy', 'rich', 'elftools', 'jsonschema', 'torch'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"
+    assert "exit codes: 0 clean, 1 findings, 2 usage, 3 environment" in " ".join(ended.stdout.split())
+
+
+def test_the_list_of_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["matrix", "list", MATRIX, "--only", "*/lstm/*"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "torch-2.13.0/lstm/x86_64-linux"
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["matrix", "list", "absent.toml"], 2, "absent.toml: can't be read"),
+        (["matrix", "list", MATRIX, "--only", "nothing"], 2, "--only 'nothing': matches no cell"),
+        (["matrix", "run", MATRIX, "--output-dir", f"{MATRIX}/run"], 2, "can't be made: not a directory"),
+        (["matrix", "run", MATRIX, "--python", "/dev/null"], 2, "is not a Python interpreter"),
+        (["compare", "absent", "absent"], 2, "absent: no such folder"),
+        (["golden", "verify", "--model", "mlp", "--golden", "absent"], 1, ""),
+        (["golden", "refresh", "--reason", "x", "--model", "mpl"], 2, "did you mean 'mlp'?"),
+        (["abi", "scan", "absent.so", "--torch-dir", "."], 1, "absent.so: no such file"),
+        (["abi", "scan", "absent.so", "--torch-dir", ".", "--target", "vax"], 2, "'vax'"),
+    ],
+)
+def test_errors(
+    arguments: list[str],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == code
+    err = capsys.readouterr().err
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_usage_ends_with_two(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["matrix"], ["matrix", "run", MATRIX, "--workers", "0"], ["--unknown"]):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(arguments)
+    assert "expected a number from 1 to 256, got '0'" in capsys.readouterr().err
+
+
+def test_the_stored_goldens_are_intact(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["golden", "verify", "--golden", str(ROOT / "golden")]) == 0
+    assert capsys.readouterr().out.endswith("golden: no faults\n")
+
+
+def test_a_refresh_is_not_accepted_by_silence(
+    tmp_path: Path, torch: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "")
+    arguments = ["golden", "refresh", "--reason", "first", "--model", "mlp", "--golden", str(tmp_path / "g")]
+    with (tmp_path / "nothing").open("w+") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert cli.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert "4 golden tensors, 4 of them would change" in captured.out
+    assert "can't ask without a terminal" in captured.err
+    assert not (tmp_path / "g").exists()
+    assert cli.main([*arguments, "--yes"]) == 0
+    assert cli.main(["golden", "verify", "--model", "mlp", "--golden", str(tmp_path / "g")]) == 0
+
+
+def test_an_unforeseen_error_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.executable", None)
+    assert cli.main(["matrix", "run", MATRIX, "--output-dir", str(tmp_path / "run")]) == 70
+    err = capsys.readouterr().err
+    assert err.startswith("internal error: TypeError: ")
+    assert err.count("\n") == 1
+    log = Path(err.rpartition(" ")[2].strip())
+    assert "Traceback" in log.read_text()
