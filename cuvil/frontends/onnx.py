@@ -49,15 +49,23 @@ def load_onnx(source: Source, shapes: Mapping[str, tuple[int, ...]] | None = Non
         UsageError: `shapes` names no input, or contradicts the model.
     """
     document = read_document(source)
-    _refuse_unsupported(document)
-    graph = _GraphImport(document, shapes or {}).run()
+    try:
+        _refuse_unsupported(document)
+        graph = _GraphImport(document, shapes or {}).run()
+    except UnicodeDecodeError:
+        raise ModelError(f"{document.where}: is damaged: a text is not valid UTF-8") from None
     return ImportedModel(graph, document.opset, document.sha256, document.name)
 
 
 def location(node: onnx.NodeProto, number: int) -> str:
     """How messages name a node: its type and name, and the line of Python that made it, if known."""
     name = f"{node.name!r}" if node.name else f"#{number}"
-    return f"{node.op_type} {name}{_source_line(node)}"
+    return f"{_word(node.op_type)} {name}{_source_line(node)}"
+
+
+def _word(text: str | bytes) -> str:
+    """`text` as it is where it is a plain word, else quoted, so that it can't break up a message."""
+    return text if isinstance(text, str) and text.isprintable() else repr(text)
 
 
 def _source_line(node: onnx.NodeProto) -> str:
@@ -77,7 +85,7 @@ def _refuse_unsupported(document: Document) -> None:
     for number, node in enumerate(document.proto.graph.node):
         standard = node.domain in _STANDARD_DOMAINS
         if not standard or node.op_type not in importers:
-            name = node.op_type if standard else f"{node.domain}:{node.op_type}"
+            name = _word(node.op_type if standard else f"{node.domain}:{node.op_type}")
             missing.setdefault(name, f"{name} ({location(node, number)})")
     if missing:
         what = "operator is" if len(missing) == 1 else "operators are"
