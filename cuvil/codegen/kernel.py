@@ -239,7 +239,7 @@ class _KernelEmitter:
             return None
         if a.is_constant and b.is_constant:
             divide = exact.divide if opcode == "div" else exact.remainder
-            return Affine(int(divide(np.int64(a.constant), np.int64(b.constant))))
+            return Affine(int(divide(np.asarray(a.constant), np.asarray(b.constant))))
         operands = (self._materialize(a), self._materialize(b))
         return Affine(0, {emit_operation(self.writer, opcode, operands, INT64).ref: 1})
 
