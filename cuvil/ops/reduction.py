@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cuvil.errors import ModelError
+from cuvil.exact import divide
 from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
 from cuvil.ir.types import BY_NUMPY_NAME, FLOAT32, Array, DType, Shape, TensorType
@@ -94,7 +95,7 @@ def _evaluate_reduction(name: str) -> Callable[[Sequence[Array], Attrs], tuple[A
         with np.errstate(all="ignore"):
             total = reduce_array(array.reshape(extents), reduction.numpy, reduction.neutral(_dtype(array)))
             if reduction.mean:
-                total = total / array.dtype.type(extents[1])
+                total = divide(total, np.asarray(extents[1], array.dtype))
         return (total.reshape(result.shape),)
 
     return evaluate
