@@ -47,6 +47,17 @@ def test_transpose_merges_axes_and_runs_as_one_parallel_nest() -> None:
     assert call.kernel.parallel_extent == 16
 
 
+def test_a_large_transpose_runs_in_blocks() -> None:
+    assert loop_extents(movement.TRANSPOSE, random((1, 14, 12, 40)), {"perm": (0, 3, 1, 2)}) == [3, 4, 10, 56]
+    assert loop_extents(movement.TRANSPOSE, random((997, 32)), {"perm": (1, 0)}) == [997, 2, 16]
+
+
+@pytest.mark.parametrize("shape", [(14, 12, 40), (13, 17, 19), (1, 97, 33)])
+def test_transpose_in_blocks(shape: tuple[int, ...]) -> None:
+    x = random(shape)
+    assert_same_bits(check(movement.TRANSPOSE, [x], {"perm": (2, 0, 1)}), np.transpose(x, (2, 0, 1)))
+
+
 def test_a_short_last_axis_is_not_the_inner_loop() -> None:
     assert loop_extents(movement.TRANSPOSE, random((3, 500)), {"perm": (1, 0)}) == [3, 500]
 
