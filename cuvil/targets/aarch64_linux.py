@@ -10,7 +10,6 @@ TARGET = Target(
     abi_name="",
     vector_bits=128,
     vector_registers=32,
-    l1_bytes=64 << 10,
     l2_bytes=512 << 10,
     emulator="qemu-aarch64",
     emulator_arguments=("-cpu", "cortex-a76"),

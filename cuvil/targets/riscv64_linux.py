@@ -10,7 +10,6 @@ TARGET = Target(
     abi_name="lp64d",
     vector_bits=32,
     vector_registers=32,
-    l1_bytes=32 << 10,
     l2_bytes=512 << 10,
     emulator="qemu-riscv64",
     emulator_arguments=("-cpu", "rv64"),

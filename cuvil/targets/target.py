@@ -25,7 +25,6 @@ class Target:
     abi_name: str
     vector_bits: int
     vector_registers: int
-    l1_bytes: int
     l2_bytes: int
     emulator: str
     emulator_arguments: tuple[str, ...]

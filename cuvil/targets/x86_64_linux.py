@@ -10,7 +10,6 @@ TARGET = Target(
     abi_name="",
     vector_bits=256,
     vector_registers=16,
-    l1_bytes=32 << 10,
     l2_bytes=512 << 10,
     emulator="qemu-x86_64",
     emulator_arguments=("-cpu", "max"),
