@@ -25,6 +25,7 @@ MAX_TENSOR_BYTES = 2**40
 """More than any machine holds; the sums of sizes and offsets stay far from the ends of their types."""
 
 _STANDARD_DOMAINS = ("", "ai.onnx")
+_FULL_CHECK = "if onnx.checker.check_model(model, full_check=True) finds no fault in it, please report this"
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 
 
@@ -210,6 +211,12 @@ class _GraphImport:
             raise type(error)(f"{foreign.loc}: {error}", hint=error.hint) from None
         except MemoryError as error:
             raise LimitError(f"{foreign.loc}: its result does not fit into memory: {error}") from None
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # Python or NumPy met operands or attributes that the operator does not define.
+            raise ModelError(
+                f"{foreign.loc}: can't be imported: {type(error).__name__}: {one_line(error)}",
+                hint=_FULL_CHECK,
+            ) from error
         for name in foreign.result_names[len(results) :]:
             if name:
                 raise foreign.unsupported(f"result {foreign.result_names.index(name)} ({name!r})")
@@ -234,9 +241,9 @@ def _attribute(attribute: onnx.AttributeProto, loc: str) -> Any:
     where = f"{loc}: attribute {attribute.name!r}"
     match attribute.type:
         case onnx.AttributeProto.STRING:
-            return value.decode()
+            return _decoded(value, where)
         case onnx.AttributeProto.STRINGS:
-            return tuple(text.decode() for text in value)
+            return tuple(_decoded(text, where) for text in value)
         case onnx.AttributeProto.TENSOR:
             return _array(value, where)
         case onnx.AttributeProto.FLOAT | onnx.AttributeProto.INT:
@@ -245,3 +252,10 @@ def _attribute(attribute: onnx.AttributeProto, loc: str) -> Any:
             return tuple(value)
     kind = onnx.AttributeProto.AttributeType.Name(attribute.type)
     raise UnsupportedError(f"{where} is of kind {kind}; expected numbers, strings or a tensor")
+
+
+def _decoded(text: bytes, where: str) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise ModelError(f"{where} is damaged; expected UTF-8, got {text!r}") from None
