@@ -45,7 +45,7 @@ def export_module(module: Any, example_inputs: Any) -> bytes:
         options["dynamo"] = False
     buffer = io.BytesIO()
     try:
-        with torch.no_grad(), _evaluation_mode(module), _quiet(torch):
+        with torch.no_grad(), _evaluation_mode(module), _plain_attention(torch), _quiet(torch):
             torch.onnx.export(module, tuple(example_inputs), buffer, **options)
     except Exception as error:  # the exporter raises whatever its many layers raise
         what = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -73,6 +73,21 @@ def _evaluation_mode(module: Any) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
+
+
+@contextlib.contextmanager
+def _plain_attention(torch: Any) -> Iterator[None]:
+    """In evaluation mode PyTorch runs a transformer layer as one operator of its own, unknown to ONNX."""
+    switch = getattr(torch.backends, "mha", None)
+    if switch is None:
+        yield
+        return
+    enabled = switch.get_fastpath_enabled()
+    switch.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        switch.set_fastpath_enabled(enabled)
 
 
 @contextlib.contextmanager
