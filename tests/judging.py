@@ -1,4 +1,4 @@
-"""Judges compiled graphs: operator definitions in NumPy, the loop interpreter, and machine code must agree."""
+"""Judges compiled graphs: NumPy definitions, the loop interpreter, and machine code must agree."""
 
 from __future__ import annotations
 

@@ -61,7 +61,12 @@ def load_onnx(source: Source, shapes: Mapping[str, tuple[int, ...]] | None = Non
 def location(node: onnx.NodeProto, number: int) -> str:
     """How messages name a node: its type and name, and the line of Python that made it, if known."""
     name = f"{node.name!r}" if node.name else f"#{number}"
-    return f"{one_line(node.op_type)} {name}{_source_line(node)}"
+    return f"{_word(node.op_type)} {name}{_source_line(node)}"
+
+
+def _word(text: str) -> str:
+    """`text` as it is where it is a plain word, else quoted, so that it can't break up a message."""
+    return text if text.isprintable() else repr(text)
 
 
 def _source_line(node: onnx.NodeProto) -> str:
@@ -81,7 +86,7 @@ def _refuse_unsupported(document: Document) -> None:
     for number, node in enumerate(document.proto.graph.node):
         standard = node.domain in _STANDARD_DOMAINS
         if not standard or node.op_type not in importers:
-            name = one_line(node.op_type if standard else f"{node.domain}:{node.op_type}")
+            name = _word(node.op_type if standard else f"{node.domain}:{node.op_type}")
             missing.setdefault(name, f"{name} ({location(node, number)})")
     if missing:
         what = "operator is" if len(missing) == 1 else "operators are"

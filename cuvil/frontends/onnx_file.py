@@ -103,7 +103,7 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
         if data.startswith(magic):
             raise ModelError(f"{where}: {what}", hint=hint)
     try:
-        proto = onnx.ModelProto.FromString(data)
+        return onnx.ModelProto.FromString(data)
     except DecodeError:
         if _is_text(data):
             raise ModelError(f"{where}: is a text file; expected an ONNX model") from None
@@ -111,15 +111,11 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
             f"{where}: is damaged or not an ONNX model; expected a protobuf message, got {len(data)} bytes "
             "that can't be decoded"
         ) from None
-    if _has_undecodable_text(proto):
-        raise ModelError(f"{where}: is damaged; expected names in UTF-8, got other bytes")
-    return proto
 
 
 def _is_text(data: bytes) -> bool:
     """Whether the file begins like one for people; ONNX files begin with a byte below 32."""
-    start = data[:256]
-    return all(byte >= 32 or byte in b"\t\r\n" for byte in start)
+    return all(32 <= byte < 127 or byte in b"\t\r\n" for byte in data[:256])
 
 
 def _has_undecodable_text(message: Message) -> bool:
@@ -135,6 +131,8 @@ def _has_undecodable_text(message: Message) -> bool:
 
 
 def _check_model(proto: onnx.ModelProto, where: str) -> None:
+    if _has_undecodable_text(proto):
+        raise ModelError(f"{where}: is damaged: a text is not valid UTF-8")
     if proto.ir_version <= 0 or not proto.HasField("graph"):
         raise ModelError(
             f"{where}: is not an ONNX model; expected an ir_version and a graph, got neither or one"

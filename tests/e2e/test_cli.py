@@ -235,7 +235,7 @@ def test_all_unsupported_operators_in_one_message(folder: Path, capsys: Capture)
     ]
     expected = (
         "nodes.onnx: 3 operators are not supported (opset 17): Det (Det 'det1'), "
-        "com.example:Warp to (Warp to 'w'), NonZero (NonZero #4)"
+        "'com.example:Warp\\nto' ('Warp\\nto' 'w'), NonZero (NonZero #4)"
     )
     expect_error(capsys, MODEL, expected, *compile_arguments(save_nodes(nodes)))
 

@@ -108,7 +108,7 @@ def test_wrong_inputs_are_named(args: tuple[int, ...], named: dict[str, int], me
     compiled = cuvil.compile(product(4, 8, 3))
     x = np.ones((4, 8), np.float32)
     with pytest.raises(UsageError, match=message):
-        compiled(*[x for _ in args], **{name: x for name in named})
+        compiled(*[x for _ in args], **dict.fromkeys(named, x))
 
 
 def test_wrong_shape_and_dtype_are_named() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from cuvil_regress import capture, golden, models, policy, tensors
 from cuvil_regress.comparer import compare_tensor
 from cuvil_regress.errors import UsageError

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from cuvil_regress import cli
 
 ROOT = Path(__file__).parents[2]

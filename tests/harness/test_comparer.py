@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuvil_regress import comparer
-from cuvil_regress.comparer import bit_identical, compare_tensor, masked_bits_sha256
-from cuvil_regress.errors import HarnessError
-from cuvil_regress.policy import Policy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+
+from cuvil_regress import comparer
+from cuvil_regress.comparer import bit_identical, compare_tensor, masked_bits_sha256
+from cuvil_regress.errors import HarnessError
+from cuvil_regress.policy import Policy
 
 Array = NDArray[Any]
 EXACT = Policy("exact", "", rtol=0.0)

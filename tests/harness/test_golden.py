@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from cuvil_regress import golden, models, tensors
 from cuvil_regress.errors import GoldenDamagedError, UsageError
 

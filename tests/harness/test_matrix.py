@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from cuvil_regress import matrix, models, policy
 from cuvil_regress.errors import UsageError
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from cuvil_regress import models
 from cuvil_regress.errors import UsageError
 from cuvil_regress.models._cases import SPECIAL_ROWS, tiny

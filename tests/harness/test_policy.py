@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cuvil_regress import calibration, models, policy
 from cuvil_regress.errors import EXIT_USAGE, UsageError
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from cuvil_regress.process import Processes, StoppedError
 
 GRANDCHILD = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from cuvil_regress.process import Finished
 from cuvil_regress.steps import run_faults
 

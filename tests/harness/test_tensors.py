@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuvil_regress import folders, tensors
-from cuvil_regress.tensors import TensorFolderError
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+
+from cuvil_regress import folders, tensors
+from cuvil_regress.tensors import TensorFolderError
 
 DTYPES = list(tensors.DTYPES.values())
 

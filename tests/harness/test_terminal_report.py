@@ -6,6 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+
 from cuvil_regress.model import MACHINES, Cell, Finding, OutputResult, Report, Result, StepResult, Verdict
 from cuvil_regress.reports.terminal import ProgressObserver, open_console, print_report, totals
 

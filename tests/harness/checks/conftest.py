@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+
 from cuvil_regress.scan import scan
 from cuvil_regress.target_abi import TARGETS
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuvil_regress.elf import ElfImage, read
-from cuvil_regress.elf.image import GLOBAL, PROTECTED, UNIQUE, WEAK
-from cuvil_regress.errors import HarnessError
 from elftools.elf.elffile import ELFFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from cuvil_regress.elf import ElfImage, read
+from cuvil_regress.elf.image import GLOBAL, PROTECTED, UNIQUE, WEAK
+from cuvil_regress.errors import HarnessError
 
 Build = Callable[..., Path]
 

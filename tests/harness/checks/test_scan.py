@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from cuvil_regress.checks import all_checks, describe_checks
 from cuvil_regress.demangle import demangle
 from cuvil_regress.elf import read
@@ -20,7 +22,6 @@ from cuvil_regress.errors import HarnessError, ToolMissingError, UsageError
 from cuvil_regress.reports.abi import render_scan, summary_line, to_json
 from cuvil_regress.scan import ScanReport, scan
 from cuvil_regress.torch_libs import find_torch_lib_dirs
-from rich.console import Console
 
 Build = Callable[..., Path]
 

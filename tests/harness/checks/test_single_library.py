@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from cuvil_regress.checks import all_checks
 
 Build = Callable[..., Path]

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+
 from cuvil_regress.elf import read
 from cuvil_regress.errors import ToolMissingError
 from cuvil_regress.lookup import missing_versions, unresolved

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cuvil_regress import cli
 
 STAND_INS = Path(__file__).parent / "stand_ins"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
+
 from cuvil_regress.reports import json as report_json
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ def chain(a: Array, b: Array) -> Array:
     result = np.zeros((rows, b.shape[1]), np.float32)
     for i in range(rows):
         for j in range(b.shape[1]):
-            acc = np.float32(0)
+            acc: Array = np.zeros((), np.float32)
             for k in range(depth):
-                acc = fma32(np.asarray(a[i, k]), np.asarray(b[k, j]), np.asarray(acc))
-            result[i, j] = acc
+                acc = fma32(a[i, k, None], b[k, j, None], acc.reshape(1))
+            result[i, j] = acc[0]
     return result
 
 

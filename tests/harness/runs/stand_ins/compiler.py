@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+
 from cuvil_regress import tensors
 
 FAULT = os.environ.get("STAND_IN_FAULT", "")

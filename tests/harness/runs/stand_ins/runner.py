@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
 from cuvil_regress import tensors
 
 NUMBERS = {1: np.float32, 6: np.int32, 7: np.int64, 9: np.bool_, 11: np.float64}
