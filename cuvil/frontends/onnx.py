@@ -210,7 +210,7 @@ class _GraphImport:
     def _run_importer(self, foreign: ForeignNode) -> Sequence[Value]:
         try:
             results = onnx_importers()[foreign.op_type](foreign)
-        except ModelError as error:
+        except (ModelError, LimitError) as error:
             if str(error).startswith(foreign.loc):
                 raise
             raise type(error)(f"{foreign.loc}: {error}", hint=error.hint) from None

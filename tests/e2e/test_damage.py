@@ -122,6 +122,12 @@ def ints(*values: int) -> Array:
             LimitError,
             "does not fit",
         ),
+        (
+            helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3, 2**62], auto_pad="SAME_UPPER"),
+            {},
+            LimitError,
+            "window is too large",
+        ),
         (helper.make_node("Split", ["x"], ["y"], num_outputs=2**60), {}, ModelError, "num_outputs"),
         (helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=0), {}, ModelError, "ZeroDivisionError"),
         (helper.make_node("Expand", ["x", "a"], ["y"]), {"a": ints(2**41, 1, 4, 4)}, LimitError, "too large"),
