@@ -16,13 +16,12 @@ import numpy as np
 from cuvil import toolchain
 from cuvil.errors import UsageError
 from cuvil.ir.types import Array, TensorType
-from cuvil.objects import write_object
+from cuvil.objects import WEIGHTS_SYMBOL, write_object
 from cuvil.plan import ALIGN_BYTES
 from cuvil.targets.target import Target
 
 INFO_SYMBOL = "cuvil_model_info"
 STRINGS_SYMBOL = "cuvil_model_strings"
-WEIGHTS_SYMBOL = "cuvil_model_weights"
 RUN_SYMBOL = "cuvil_model_run"
 EXPORTED_SYMBOLS = (INFO_SYMBOL, STRINGS_SYMBOL, WEIGHTS_SYMBOL, RUN_SYMBOL)
 
@@ -105,7 +104,8 @@ class Artifact:
         code, weights = folder / "code.o", folder / "weights.o"
         code.write_bytes(self.object_code)
         image = self.weights_image().data
-        write_object(weights, image, WEIGHTS_SYMBOL, self.target.elf_machine, self.target.elf_flags)
+        platform = toolchain.platform_of(self.target.name)
+        write_object(weights, image, WEIGHTS_SYMBOL, platform.elf_machine, platform.e_flags)
         toolchain.link_shared([code, weights], library, self.target.name, EXPORTED_SYMBOLS)
 
     def _full_metadata(self, library: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def _target(name: str) -> dict[str, Any]:
     native = _is_host(name)
     return {
         **_runtime(name),
-        "elf_machine": target.elf_machine,
+        "elf_machine": toolchain.platform_of(name).elf_machine,
         "emulator": None if native else target.emulator,
         "emulator_arguments": [] if native else list(target.emulator_arguments),
         "sysroot": None if native else target.sysroot,
