@@ -79,14 +79,17 @@ class Artifact:
         Both files appear complete or not at all.
 
         Raises:
-            UsageError: the folder does not exist, or the name does not end in `.so`.
+            UsageError: the folder does not exist or can't be written to, or this is no name for a library.
             ToolchainError: there is no linker, or it failed.
         """
         output = Path(path)
-        if output.suffix != ".so":
-            raise UsageError(f"output: expected a file name that ends in '.so', got {str(output)!r}")
-        if not output.parent.is_dir():
-            raise UsageError(f"output: no such folder: {str(output.parent)!r}")
+        verify_output_path(output)
+        try:
+            self._write(output)
+        except OSError as error:
+            raise _unwritable(output, error) from error
+
+    def _write(self, output: Path) -> None:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
             library = Path(folder, output.name)
             self._link(Path(folder), library)
@@ -109,6 +112,31 @@ class Artifact:
         data = library.read_bytes()
         entry = {"file": library.name, "sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
         return {"schema_version": META_SCHEMA_VERSION, **self.metadata, "library": entry}
+
+
+def verify_output_path(output: Path) -> None:
+    """Finds out before a long compilation whether its result could be saved.
+
+    Raises:
+        UsageError: the folder does not exist or can't be written to, or this is no name for a library.
+    """
+    where = f"output {str(output)!r}"
+    if output.suffix != ".so":
+        raise UsageError(f"{where}: wrong name; expected one that ends in '.so'")
+    try:
+        if not output.parent.is_dir():
+            raise UsageError(f"{where}: no such folder: {str(output.parent)!r}")
+        for path in (output, metadata_path(output)):
+            if path.is_dir():
+                raise UsageError(f"{where}: {str(path)!r} is a folder; expected a file, or nothing")
+    except OSError as error:
+        raise _unwritable(output, error) from error
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{where}: can't be written: no permission for the folder {str(output.parent)!r}")
+
+
+def _unwritable(output: Path, error: OSError) -> UsageError:
+    return UsageError(f"output {str(output)!r}: can't be written: {error.strerror}")
 
 
 def metadata_path(library: Path) -> Path:

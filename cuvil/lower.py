@@ -51,6 +51,8 @@ class _Lowering:
         self._loc = node.loc
         if node.op.view:
             self.roots[node.result] = node.operands[0]
+        elif not any(result.type.count for result in node.results):
+            pass  # nothing to compute, and no tile or trip count fits
         elif node.op.scalar is not None:
             lower_pointwise(self, pointwise_of_node(node), node.op.name)
         elif node.op.lower is not None:

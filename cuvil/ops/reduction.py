@@ -16,7 +16,7 @@ from cuvil.errors import ModelError
 from cuvil.exact import divide
 from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
-from cuvil.ir.types import BY_NUMPY_NAME, FLOAT32, Array, DType, Shape, TensorType
+from cuvil.ir.types import BOOL, BY_NUMPY_NAME, FLOAT32, Array, DType, Shape, TensorType
 from cuvil.loops.build import KernelBuilder
 from cuvil.loops.kernel import Expr, maximum, minimum, sqrt
 from cuvil.loops.reduce import LANES, TREE, emit_reduction
@@ -238,6 +238,8 @@ def _import_reduction(op: OpDef, axes_since: int) -> Importer:
 
     def load(node: ForeignNode) -> list[Value]:
         x = node.operand(0)
+        if x.type.dtype == BOOL:
+            raise node.unsupported("element type bool")
         axes = integers(node, "axes", 1, axes_since)
         if not axes and node.attrs.get("noop_with_empty_axes", 0):
             return [x]

@@ -191,7 +191,7 @@ def test_shape_of_an_unknown_input() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "model: is not an ONNX model; expected an ir_version and a graph"),
+        (b"", "model: is empty; expected an ONNX model"),
         (b"\x08\x08", "model: is not an ONNX model; expected an ir_version and a graph"),
         (b"\xff" * 40, "model: is damaged or not an ONNX model; expected a protobuf message, got 40 bytes"),
         (b"version https://git-lfs.github.com/spec/v1\noid", "model: is a git-lfs pointer; expected an ONNX"),
