@@ -27,6 +27,7 @@ def test_a_faultless_run_is_clean(laboratory: Laboratory) -> None:
     ("fault", "verdict", "code", "words"),
     [
         ("mismatch", "mismatch", 1, "ordinary/logits: against the golden: 1 of 40 elements violate"),
+        ("mismatch", "mismatch", 1, "% of what is allowed, up to "),
         ("nan", "nan-policy", 1, "1 NaN"),
         ("shape", "shape", 1, "shape differs; expected [4, 10], got [40]"),
         ("dtype", "dtype", 1, "dtype differs; expected float32, got float64"),
@@ -45,6 +46,18 @@ def test_planted_fault(laboratory: Laboratory, fault: str, verdict: str, code: i
     assert (ran.code, ran.cell["verdict"]) == (code, verdict), ran.out
     assert words in ran.out
     assert any(words in finding["message"] for finding in ran.cell["findings"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "least"), [("none", 0), ("mismatch", 1.0001), ("nan", None), ("shape", None)]
+)
+def test_the_share_of_what_is_allowed(laboratory: Laboratory, fault: str, least: float | None) -> None:
+    laboratory.plant(fault)
+    cell = laboratory.run().cell
+    assert (cell["share_of_allowed"] is None) == (least is None)
+    assert (cell["outputs"][0]["share_of_allowed"] is None) == (least is None)
+    assert cell["share_of_allowed"] is None or cell["share_of_allowed"] >= (least or 0)
+    assert cell["outputs"][-1]["share_of_allowed"] < 1
 
 
 def test_a_case_that_crashes_costs_only_itself(laboratory: Laboratory) -> None:
@@ -66,6 +79,7 @@ def test_a_capture_by_the_installed_torch(laboratory: Laboratory, torch: Any) ->
     )
     assert (ran.code, ran.cell["verdict"]) == (0, "within-tolerance"), ran.out
     assert 0 < ran.cell["max_ulp"] < 100_000
+    assert 0 < ran.cell["share_of_allowed"] < 0.125
     assert (ran.folder / "captures" / ran.cell["id"]).parent.joinpath("capture.json").is_file()
 
 
