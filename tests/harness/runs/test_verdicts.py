@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.harness.runs.conftest import Laboratory
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 320\n"
 
 
 def test_a_faultless_run_is_clean(laboratory: Laboratory) -> None:
@@ -103,13 +106,29 @@ def test_the_hint_of_a_command_is_passed_on(laboratory: Laboratory) -> None:
     assert "hint: pip install ziglang" in laboratory.run().out
 
 
-def test_a_damaged_golden(laboratory: Laboratory) -> None:
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: content[:-4], "special/000.bin: is truncated; expected 320 bytes, got 316"),
+        (lambda content: bytes([content[0] ^ 1]) + content[1:], "special/000.bin: was changed"),
+        (lambda content: LFS_POINTER, "special/000.bin: is a git-lfs pointer"),
+    ],
+)
+def test_a_damaged_golden(laboratory: Laboratory, damage: Callable[[bytes], bytes], words: str) -> None:
     path = laboratory.folder / "golden" / "mlp" / "special" / "000.bin"
     laboratory.environment.setenv("STAND_IN_GOLDEN", str(Path(__file__).parents[3] / "golden"))
-    path.write_bytes(path.read_bytes()[:-4])
+    path.write_bytes(damage(path.read_bytes()))
     ran = laboratory.run()
     assert (ran.code, ran.cell["verdict"]) == (1, "golden-damaged"), ran.out
-    assert "special/000.bin: is truncated" in ran.out
+    assert words in ran.out
+
+
+def test_a_model_without_a_golden_is_told_how_to_make_one(laboratory: Laboratory) -> None:
+    laboratory.environment.setenv("STAND_IN_GOLDEN", str(Path(__file__).parents[3] / "golden"))
+    (laboratory.folder / "golden" / "mlp").rename(laboratory.folder / "golden" / "other")
+    ran = laboratory.run()
+    assert (ran.code, ran.cell["verdict"]) == (1, "golden-damaged"), ran.out
+    assert "hint: make it by: cuvil-regress golden refresh --model mlp" in ran.out
 
 
 def test_a_timeout_leaves_no_process_behind(laboratory: Laboratory) -> None:
