@@ -34,9 +34,9 @@ EXTRA_MODULES = ("rich", "jsonschema", "elftools", "pandas")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, and prints every error without a traceback."""
-    options = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = options.command
     try:
+        options = _parser().parse_args(arguments)
+        command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except HarnessError as error:
         return _fail(error)
@@ -70,8 +70,15 @@ def _internal(error: Exception) -> int:
     return EXIT_INTERNAL
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors look like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}", hint=f"{self.prog} --help")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cuvil-regress",
         description="Runs compiled models across PyTorch releases and targets, and judges what they compute.",
         epilog=EPILOG,

@@ -67,6 +67,9 @@ def test_rendering(report: ScanReport) -> None:
     text = stream.getvalue()
     assert "libmine.so" in text
     assert "executable-stack" in text
+    checks = {check.id: check for check in all_checks()}
+    for finding in report.findings:
+        assert text.count(f"{finding.check}, fix: {checks[finding.check].fix[:30]}") == 1
     assert "3 error(s), 0 warning(s), 0 note(s)" in summary_line(report)
 
 
