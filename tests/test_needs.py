@@ -24,12 +24,12 @@ def _named_tools() -> Iterator[str]:
     """The first argument of every call of a function of `tests.needs`."""
     for path in TESTS.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                first = node.args[0] if node.args else None
-                if node.func.id in ("need", "need_program", "need_module") and isinstance(
-                    first, ast.Constant
+            match node:
+                case ast.Call(
+                    func=ast.Name("need" | "need_program" | "need_module"),
+                    args=[ast.Constant(str(tool)), *_],
                 ):
-                    yield str(first.value)
+                    yield tool
 
 
 def test_ci_requires_every_tool_that_a_test_names() -> None:
