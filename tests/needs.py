@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,7 @@ def need(tool: str, present: bool) -> None:
         return
     if tool in os.environ.get("CUVIL_REQUIRE", "").split(","):
         pytest.fail(f"{tool} is missing, and CUVIL_REQUIRE lists it")
-    pytest.skip(f"{tool} is missing")
+    pytest.skip(f"{tool} is missing", allow_module_level=True)
 
 
 def need_program(tool: str) -> str:
@@ -26,6 +29,12 @@ def need_program(tool: str) -> str:
     path = shutil.which(tool)
     need(tool, path is not None)
     return str(path)
+
+
+def need_module(name: str) -> Any:
+    """A Python module, imported."""
+    need(name, importlib.util.find_spec(name) is not None)
+    return importlib.import_module(name)
 
 
 def need_target(name: str) -> None:

@@ -8,11 +8,13 @@ more. The numbers in a policy's `[calibration]` table are made and checked by th
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cuvil_regress import models, policy
 from cuvil_regress.comparer import compare_tensor
+from cuvil_regress.errors import HarnessError
 from cuvil_regress.policy import Measurement, Policy
 
 
@@ -41,5 +43,20 @@ def render(measured: Iterator[Measurement]) -> str:
     return "\n".join(("measured = [", *rows, "]"))
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m cuvil_regress.calibration", description="Measure a policy."
+    )
+    parser.add_argument("policy", metavar="POLICY", help="its name, or a .toml file")
+    options = parser.parse_args(arguments)
+    try:
+        print(render(measure(policy.load(options.policy))))
+    except HarnessError as error:
+        print(error.render(), file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
 if __name__ == "__main__":
-    print(render(measure(policy.load(sys.argv[1]))))
+    sys.exit(main())

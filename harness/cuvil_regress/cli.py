@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,9 +34,9 @@ EXTRA_MODULES = ("rich", "jsonschema", "elftools", "pandas")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, and prints every error without a traceback."""
-    options = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = options.command
     try:
+        options = _parser().parse_args(arguments)
+        command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except HarnessError as error:
         return _fail(error)
@@ -70,18 +70,25 @@ def _internal(error: Exception) -> int:
     return EXIT_INTERNAL
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors look like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}", hint=f"{self.prog} --help")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cuvil-regress",
         description="Runs compiled models across PyTorch releases and targets, and judges what they compute.",
         epilog=EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_matrix(commands.add_parser("matrix", help="run a matrix of cells, or list it"))
+    _add_matrix(commands.add_parser("matrix", help="run a matrix of cells, or list it", epilog=EPILOG))
     _add_compare(commands.add_parser("compare", help="compare two finished runs", epilog=EPILOG))
-    _add_golden(commands.add_parser("golden", help="refresh or verify the golden tensors"))
-    _add_abi(commands.add_parser("abi", help="scan libraries for ABI conflicts"))
+    _add_golden(commands.add_parser("golden", help="refresh or verify the golden tensors", epilog=EPILOG))
+    _add_abi(commands.add_parser("abi", help="scan libraries for ABI conflicts", epilog=EPILOG))
     return parser
 
 
@@ -97,13 +104,16 @@ def _add_matrix(parser: argparse.ArgumentParser) -> None:
     run = commands.add_parser("run", help="run all cells into a run folder", epilog=EPILOG)
     run.add_argument("matrix", type=Path, metavar="MATRIX", help="the matrix file")
     run.add_argument(
-        "--output-dir", type=Path, metavar="DIR", help="new folder of the run (default: in runs/)"
+        "--output-dir", type=Path, metavar="DIR", help="folder of the run (default: a new one in ./runs)"
     )
     run.add_argument(
-        "--compiler", default="cuvil", metavar="CMD", help="the compiler's command (default: cuvil)"
+        "--compiler", metavar="CMD", help="the compiler's command (default: the cuvil beside this Python)"
     )
     run.add_argument(
-        "--python", default=sys.executable, metavar="PATH", help="the Python that has the PyTorch"
+        "--python",
+        default=sys.executable,
+        metavar="PATH",
+        help="the Python that has the PyTorch (default: this one)",
     )
     run.add_argument("--only", metavar="GLOB", help="only cells whose id matches, e.g. '*/lstm/*'")
     run.add_argument("--workers", type=_positive, default=2, metavar="N", help="cells at a time (default: 2)")
@@ -118,7 +128,10 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_a", type=Path, metavar="RUN_A", help="folder of the baseline run")
     parser.add_argument("run_b", type=Path, metavar="RUN_B", help="folder of the candidate run")
     parser.add_argument(
-        "--policy", default="release", metavar="NAME", help="tolerance policy (default: release)"
+        "--policy",
+        default="release",
+        metavar="NAME",
+        help="tolerance policy, by name or by file (default: release)",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write compare.json here")
     parser.set_defaults(command=_compare)
@@ -137,17 +150,25 @@ def _add_golden(parser: argparse.ArgumentParser) -> None:
             "--model", action="append", metavar="M", help="only this model (may be repeated)"
         )
         command.add_argument(
-            "--golden", type=Path, default=Path("golden"), metavar="DIR", help="their folder"
+            "--golden",
+            type=Path,
+            default=Path("golden"),
+            metavar="DIR",
+            help="their folder (default: ./golden)",
         )
 
 
 def _add_abi(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     scan = commands.add_parser("scan", help="scan shared libraries", epilog=EPILOG)
-    scan.add_argument("libraries", type=Path, nargs="+", metavar="LIB")
+    scan.add_argument("libraries", type=Path, nargs="+", metavar="LIB", help="a shared library")
     scan.add_argument("--target", metavar="T", help="what they are built for (default: this machine)")
     scan.add_argument(
-        "--torch-dir", type=Path, action="append", metavar="D", help="folder of PyTorch's libraries"
+        "--torch-dir",
+        type=Path,
+        action="append",
+        metavar="D",
+        help="folder of PyTorch's libraries; may be repeated (default: those of this Python)",
     )
     scan.add_argument("--json", action="store_true", help="print JSON")
     scan.set_defaults(command=_abi_scan)
@@ -162,15 +183,17 @@ def _positive(text: str) -> int:
 
 
 def _matrix_run(options: argparse.Namespace) -> int:
-    from cuvil_regress import matrix, models, policy, runner
+    from cuvil_regress import environment, matrix, models, policy, runner
     from cuvil_regress.reports import terminal
 
     loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
     if options.only is not None:
         loaded = loaded.select(options.only)
+    loaded.require_golden()
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    folder: Path = options.output_dir or Path("runs") / f"{options.matrix.stem}-{stamp}"
-    settings = runner.Options(folder, options.compiler, options.python, options.workers)
+    folder = options.output_dir or runner.make_folder(Path("runs"), f"{options.matrix.stem}-{stamp}")
+    compiler = options.compiler or environment.default_compiler()
+    settings = runner.Options(folder, compiler, options.python, options.workers)
     console = terminal.open_console()
     with _ending_on_sigterm(), terminal.ProgressObserver(console) as observer:
         report = runner.run(loaded, settings, observer)
@@ -204,7 +227,6 @@ def _matrix_list(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from cuvil_regress import compare, policy
     from cuvil_regress.reports import pairs, terminal
-    from cuvil_regress.workspace import write_json
 
     run_a, run_b = compare.open_run(options.run_a), compare.open_run(options.run_b)
     comparison = compare.compare_runs(run_a, run_b, policy.load(options.policy))
@@ -212,9 +234,19 @@ def _compare(options: argparse.Namespace) -> int:
     pairs.print_comparison(console, comparison, (run_a.name, run_b.name))
     document = pairs.render(comparison)
     if options.output is not None:
-        write_json(options.output, document)
+        _write(options.output, document)
         console.print(f"  {options.output}", soft_wrap=True)
     return comparison.exit_code
+
+
+def _write(path: Path, document: Mapping[str, object]) -> None:
+    from cuvil_regress.workspace import write_json
+
+    try:
+        write_json(path, document)
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise UsageError(f"--output {str(path)!r}: can't be written: {reason}") from error
 
 
 def _golden_refresh(options: argparse.Namespace) -> int:
@@ -236,18 +268,28 @@ def _golden_refresh(options: argparse.Namespace) -> int:
 def _confirmed() -> bool:
     if not sys.stdin.isatty():
         raise UsageError("golden refresh: can't ask without a terminal", hint="accept by --yes")
-    return input("accept these goldens? [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input("accept these goldens? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _golden_verify(options: argparse.Namespace) -> int:
     from cuvil_regress import golden
 
+    if not options.golden.is_dir():
+        raise UsageError(
+            f"--golden {str(options.golden)!r}: no such folder; expected the one that holds the goldens",
+            hint="run this where the folder 'golden' is, or name it by --golden",
+        )
+    golden.require_names(options.golden, options.model or ())
     findings = golden.verify(options.golden, options.model)
     for finding in findings:
         print(f"{finding.file}: {finding.message} ({finding.check})")
         if finding.hint:
             print(f"hint: {finding.hint}")
-    print(f"{options.golden}: {len(findings) or 'no'} faults")
+    plural = "" if len(findings) == 1 else "s"
+    print(f"{options.golden}: {len(findings) or 'no'} fault{plural}")
     return EXIT_FINDINGS if findings else EXIT_CLEAN
 
 

@@ -132,6 +132,12 @@ def probe_interpreter(executable: str, processes: Processes, log: Path) -> Inter
     )
 
 
+def default_compiler() -> str:
+    """The compiler that is installed beside this Python, active or not; else the one on PATH."""
+    beside = Path(sys.executable).with_name("cuvil")
+    return shlex.quote(str(beside)) if beside.is_file() else "cuvil"
+
+
 def split_command(command: str) -> tuple[str, ...]:
     """The words of a `--compiler` command.
 

@@ -9,9 +9,11 @@ is written whole: a reader sees the old or the new one. Nothing here prints; the
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -105,7 +107,11 @@ def _refresh_set(name: str, reason: str, root: Path, accept: bool) -> list[Drift
     drifts = list(_drifts(name, outputs, _stored_outputs(root / name)))
     intact = not verify(root, [name])
     if accept and not (intact and all(drift.state == "unchanged" for drift in drifts)):
-        _write_set(root / name, model, outputs, producer, reason)
+        try:
+            _write_set(root / name, model, outputs, producer, reason)
+        except OSError as error:
+            what = (error.strerror or "unknown reason").lower()
+            raise UsageError(f"{root / name}: can't be written: {what}") from error
     return drifts
 
 
@@ -154,7 +160,7 @@ def _write_set(
         "policy": POLICY,
         "reason": reason,
         "date": datetime.now(UTC).date().isoformat(),
-        "command": f"cuvil-regress golden refresh {model.name} --reason {json.dumps(reason)}",
+        "command": f"cuvil-regress golden refresh --model {model.name} --reason {shlex.quote(reason)}",
         "producer": dict(producer),
         "cases": {},
     }
@@ -225,6 +231,22 @@ def verify(root: Path, model_names: Sequence[str] | None = None) -> list[Finding
     return strays + [finding for name in names for finding in _verify_set(root / name)]
 
 
+def require_names(root: Path, names: Sequence[str]) -> None:
+    """Checks that each is the name of a model or of a stored set.
+
+    Raises:
+        UsageError: one is neither; the nearest is given.
+    """
+    known = sorted({*models.names(), *(entry.name for entry in root.iterdir() if entry.is_dir())})
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else None
+            raise UsageError(
+                f"golden: unknown model; expected one of {', '.join(known)}, got {name!r}", hint=hint
+            )
+
+
 def load(root: Path, model: str) -> Golden:
     """Loads one set; nothing that `verify` would object to is returned.
 
@@ -252,6 +274,10 @@ def _load_case(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Gol
 
 
 def _verify_set(folder: Path) -> list[Finding]:
+    if not (folder / RECORD).is_file():
+        what = f"no such file; expected the golden of the model {folder.name!r}"
+        hint = f"make it by: cuvil-regress golden refresh --model {folder.name} --golden DIR --reason TEXT"
+        return [_finding("missing", folder / RECORD, what, hint)]
     fault = _file_fault(folder / RECORD)
     if fault is None:
         fault, record = _parse_record(folder / RECORD)

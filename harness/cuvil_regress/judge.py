@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -140,6 +141,7 @@ class _Judge:
                 actual.size,
                 comparison.max_ulp,
                 share_within(comparison),
+                _share_of_allowed(comparison),
                 self._first.target if self._first and reference is not None else "",
                 differing,
             )
@@ -177,13 +179,23 @@ def share_within(comparison: TensorComparison) -> float:
     return 1.0 - comparison.violation_share
 
 
+def _share_of_allowed(comparison: TensorComparison) -> float | None:
+    if comparison.verdict in ("dtype", "shape") or not math.isfinite(comparison.max_share_of_allowed):
+        return None
+    return comparison.max_share_of_allowed
+
+
 def _explain(comparison: TensorComparison) -> str:
-    """The comparison's message, with the element that is furthest off."""
+    """The comparison's message, how far off it is, and the element that is furthest off."""
     worst = comparison.worst
     if worst is None:
         return comparison.message
     place = f"worst at {list(worst.index)}: expected {worst.golden!r}, got {worst.actual!r}"
-    return f"{comparison.message}; {place}"
+    share = _share_of_allowed(comparison)
+    extent = "" if share is None else f", up to {share * 100:.3g} % of what is allowed"
+    if comparison.max_ulp:
+        extent += f", up to {comparison.max_ulp} ULP"
+    return f"{comparison.message}{extent}; {place}"
 
 
 def _folders(path: Path) -> list[str]:

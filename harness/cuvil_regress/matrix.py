@@ -55,6 +55,18 @@ class Matrix:
             )
         return Matrix(self.path, cells, self.golden, self.policies, self.timeouts_s)
 
+    def require_golden(self) -> None:
+        """Check that the folder of the goldens is there; it is asked for by a run alone.
+
+        Raises:
+            UsageError: it is not.
+        """
+        if not self.golden.is_dir():
+            raise UsageError(
+                f"{self.path}: 'golden': no such folder; expected the goldens in {str(self.golden)!r}",
+                hint="the key is relative to the matrix file; `golden refresh --golden DIR` makes goldens",
+            )
+
 
 def load(path: Path, *, models: Collection[str], policies: Collection[str]) -> Matrix:
     """Read a matrix file strictly: a key or a name that is not known is an error.

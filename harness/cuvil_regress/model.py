@@ -126,6 +126,11 @@ class OutputResult:
     """Largest distance to the golden; None where the dtype or the shape differs."""
     share_within: float
     """Share of the elements within the golden policy, 0 to 1."""
+    share_of_allowed: float | None
+    """The worst error as a share of what the golden policy allows; 1 is all of it.
+
+    None where no number tells it: dtype or shape differ, a NaN or an Inf is misplaced, an integer is wrong.
+    """
     reference: str = ""
     """The target whose bits these were compared with; empty when there was none."""
     differing_elements: int | None = None
@@ -164,6 +169,13 @@ class Result:
     def max_ulp(self) -> float | None:
         """The largest distance to a golden over all outputs."""
         return max((o.max_ulp for o in self.outputs if o.max_ulp is not None), default=None)
+
+    @property
+    def share_of_allowed(self) -> float | None:
+        """The worst share over all outputs; None when it is unknown for any of them, or there is none."""
+        shares = [output.share_of_allowed for output in self.outputs]
+        known = [share for share in shares if share is not None]
+        return max(known) if known and len(known) == len(shares) else None
 
     @property
     def bit_identical(self) -> bool | None:

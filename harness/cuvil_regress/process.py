@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import select
+import shlex
 import signal
 import subprocess
 import threading
@@ -55,7 +56,7 @@ class Processes:
     ) -> Finished:
         """Run one command to its end, or to its timeout.
 
-        The log holds the command line and what it wrote to stderr; `<log>.out` beside it holds stdout.
+        The log holds the command line and below it what it wrote to stderr; `<log>.out` holds stdout.
 
         Raises:
             FileNotFoundError, PermissionError: the program can't be started.
@@ -64,7 +65,10 @@ class Processes:
         log.parent.mkdir(parents=True, exist_ok=True)
         stdout = log.with_name(log.name + ".out")
         start = time.monotonic_ns()
+        head = f"$ {shlex.join(argv)}\n".encode()
         with stdout.open("wb") as out, log.open("wb") as err:
+            err.write(head)
+            err.flush()
             child = self._start(argv, out.fileno(), err.fileno(), environment)
             try:
                 timed_out = not _wait(child.pid, timeout_s)
@@ -80,7 +84,7 @@ class Processes:
             timed_out,
             time.monotonic_ns() - start,
             stdout.read_text(encoding="utf-8", errors="replace"),
-            log.read_text(encoding="utf-8", errors="replace"),
+            log.read_bytes()[len(head) :].decode("utf-8", errors="replace"),
         )
 
     def stop(self) -> None:

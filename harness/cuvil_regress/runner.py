@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +69,30 @@ def run(matrix: Matrix, options: Options, observer: Observer) -> Report:
     return report
 
 
+def make_folder(parent: Path, name: str) -> Path:
+    """Make a folder that is this run's alone, with a number behind its name where that is taken.
+
+    Raises:
+        UsageError: it can't be made.
+    """
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            folder = parent / (name if number == 1 else f"{name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                break
+    except OSError as error:
+        raise _cannot_make(parent / name, error) from error
+    return folder
+
+
+def _cannot_make(path: Path, error: OSError) -> UsageError:
+    reason = (error.strerror or "unknown reason").lower()
+    hint = "name another by --output-dir"
+    return UsageError(f"folder of the run: {str(path)!r} can't be made: {reason}", hint=hint)
+
+
 def _fresh_folder(path: Path) -> Path:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(
@@ -75,8 +102,9 @@ def _fresh_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or "unknown reason").lower()
-        raise UsageError(f"--output-dir {str(path)!r}: can't be made: {reason}") from error
+        raise _cannot_make(path, error) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError(f"--output-dir {str(path)!r}: can't be written to: permission denied")
     return path.resolve()
 
 

@@ -13,8 +13,9 @@ import cuvil
 from cuvil.errors import UsageError
 from cuvil.ir.types import Array
 from tests.e2e.models import attention, convolution, product
+from tests.needs import need_module
 
-ort = pytest.importorskip("onnxruntime")
+ort = need_module("onnxruntime")
 
 LIGHT_MODELS = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 

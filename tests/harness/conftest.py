@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from typing import Any
 
 import pytest
 
+from tests.needs import need_module
+
 
 @pytest.fixture
 def torch() -> Any:
-    """PyTorch; without it the test is skipped, or fails where CUVIL_REQUIRE lists torch."""
-    required = "torch" in os.environ.get("CUVIL_REQUIRE", "").split(",")
-    if importlib.util.find_spec("torch") is None and required:
-        pytest.fail("torch is not installed, and CUVIL_REQUIRE lists it")
-    return pytest.importorskip("torch")
+    """PyTorch."""
+    return need_module("torch")

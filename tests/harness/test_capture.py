@@ -16,6 +16,7 @@ import pytest
 from cuvil_regress import capture, golden, models, policy, tensors
 from cuvil_regress.comparer import compare_tensor
 from cuvil_regress.errors import UsageError
+from tests.needs import need_module
 
 COMMITTED = Path(__file__).parents[2] / "golden"
 
@@ -55,7 +56,7 @@ def test_eager_outputs_pass_against_the_goldens(captured: tuple[str, Path]) -> N
 
 def test_the_exported_model_means_what_the_golden_says(captured: tuple[str, Path]) -> None:
     """A second implementation, onnxruntime, runs the export and is held to the float64 golden."""
-    onnxruntime = pytest.importorskip("onnxruntime")
+    onnxruntime = need_module("onnxruntime")
     name, folder = captured
     session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     found = session.run(None, models.load(name).inputs("ordinary"))
@@ -67,7 +68,7 @@ def test_the_exported_model_means_what_the_golden_says(captured: tuple[str, Path
 
 
 def test_the_model_is_valid_named_and_free_of_paths(captured: tuple[str, Path]) -> None:
-    onnx = pytest.importorskip("onnx")
+    onnx = need_module("onnx")
     name, folder = captured
     proto = onnx.load(folder / "model.onnx")
     onnx.checker.check_model(proto, full_check=True)
@@ -143,7 +144,7 @@ def test_only_newer_exporters_are_told_which_one_they_are() -> None:
 
 
 def test_other_opsets_are_kept_to(torch: Any) -> None:
-    onnx = pytest.importorskip("onnx")
+    onnx = need_module("onnx")
     content = capture.export(models.load("mlp"), 15)
     assert [entry.version for entry in onnx.load_model_from_string(content).opset_import] == [15]
     assert np.frombuffer(content, dtype=np.uint8).size > 400_000

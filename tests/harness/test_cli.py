@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cuvil_regress import cli
+from cuvil_regress import cli, environment, runner
+from cuvil_regress.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 MATRIX = str(ROOT / "matrices" / "default.toml")
+ALONE = '[axes]\ntorch = ["2.13.0"]\nmodel = ["mlp"]\ntarget = ["x86_64-linux"]\n'
 
 
 def test_help_loads_neither_numpy_nor_rich() -> None:
@@ -38,11 +40,21 @@ def test_the_list_of_cells(capsys: pytest.CaptureFixture[str]) -> None:
         (["matrix", "list", "absent.toml"], 2, "absent.toml: can't be read"),
         (["matrix", "list", MATRIX, "--only", "nothing"], 2, "--only 'nothing': matches no cell"),
         (["matrix", "run", MATRIX, "--output-dir", f"{MATRIX}/run"], 2, "can't be made: not a directory"),
+        (["matrix", "run", "alone.toml"], 2, "'golden': no such folder; expected the goldens in '../golden'"),
+        (["matrix", "run", "alone.toml", "--only", "*/lstm/*"], 2, "--only '*/lstm/*': matches no cell"),
         (["matrix", "run", MATRIX, "--python", "/dev/null"], 2, "is not a Python interpreter"),
         (["compare", "absent", "absent"], 2, "absent: no such folder"),
-        (["golden", "verify", "--model", "mlp", "--golden", "absent"], 1, ""),
+        (["golden", "verify"], 2, "--golden 'golden': no such folder"),
+        (["golden", "verify", "--golden", "."], 1, ""),
+        (["golden", "verify", "--golden", ".", "--model", "mpl"], 2, "did you mean 'mlp'?"),
         (["golden", "refresh", "--reason", "x", "--model", "mpl"], 2, "did you mean 'mlp'?"),
-        (["abi", "scan", "absent.so", "--torch-dir", "."], 1, "absent.so: no such file"),
+        (
+            ["abi", "scan", "absent.so", "--torch-dir", "."],
+            2,
+            "absent.so: expected a shared library",
+        ),
+        (["abi", "scan", ".", "--torch-dir", "."], 2, "expected a shared library, got a folder"),
+        (["abi", "scan", "alone.toml", "--torch-dir", "."], 1, "alone.toml: not an ELF file"),
         (["abi", "scan", "absent.so", "--torch-dir", ".", "--target", "vax"], 2, "'vax'"),
     ],
 )
@@ -55,17 +67,64 @@ def test_errors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("alone.toml").write_text(ALONE)
     assert cli.main(arguments) == code
     err = capsys.readouterr().err
     assert words in err
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "matrix",
+        "matrix run",
+        "matrix list",
+        "compare",
+        "golden",
+        "golden refresh",
+        "golden verify",
+        "abi",
+        "abi scan",
+        "abi checks",
+    ],
+)
+def test_every_help_tells_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([*command.split(), "--help"])
+    assert "exit codes: 0 clean" in capsys.readouterr().out
+
+
+def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> None:
+    parent = tmp_path / "runs"
+    made = [runner.make_folder(parent, "default-20261130-101500").name for _ in range(3)]
+    assert made == [f"default-20261130-101500{suffix}" for suffix in ("", "-2", "-3")]
+    parent.rename(tmp_path / "other")
+    parent.symlink_to("nowhere")
+    with pytest.raises(UsageError, match="can't be made: file exists"):
+        runner.make_folder(parent, "default")
+
+
+def test_the_compiler_beside_the_python_comes_before_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a b").mkdir()
+    monkeypatch.setattr("sys.executable", str(tmp_path / "a b" / "python"))
+    assert environment.default_compiler() == "cuvil"
+    (tmp_path / "a b" / "cuvil").touch()
+    assert environment.split_command(environment.default_compiler()) == (str(tmp_path / "a b" / "cuvil"),)
+
+
 def test_usage_ends_with_two(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["matrix"], ["matrix", "run", MATRIX, "--workers", "0"], ["--unknown"]):
-        with pytest.raises(SystemExit, match="2"):
-            cli.main(arguments)
-    assert "expected a number from 1 to 256, got '0'" in capsys.readouterr().err
+        assert cli.main(arguments) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 2
+    assert cli.main(["matrix", "run", MATRIX, "--workers", "0"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "cuvil-regress matrix run: argument --workers: expected a number from 1 to 256, got '0'",
+        "hint: cuvil-regress matrix run --help",
+    ]
 
 
 def test_the_stored_goldens_are_intact(capsys: pytest.CaptureFixture[str]) -> None:

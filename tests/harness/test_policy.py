@@ -101,6 +101,11 @@ def test_the_calibration_is_what_eager_mode_measures_today(torch: Any) -> None:
         assert row.share_of_allowed * tolerance.calibration.headroom / 2 <= 1, row
 
 
+def test_a_calibration_of_no_policy_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert calibration.main(["oracle-fp23"]) == EXIT_USAGE
+    assert capsys.readouterr().err.endswith("hint: did you mean 'oracle-fp32'?\n")
+
+
 def test_calibration_rows_render_as_the_policy_reads_them(tmp_path: Path) -> None:
     rows = calibration.render(iter([policy.Measurement("m", "ordinary", "y", 0.0415)]))
     found = read(tmp_path, HEAD + f"[calibration]\ntorch = '2'\nheadroom = 2\n{rows}\n").calibration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 import time
@@ -45,7 +46,9 @@ def test_what_a_command_says_and_how_it_ends(tmp_path: Path) -> None:
     finished = Processes().run([sys.executable, "-c", script], log=tmp_path / "logs" / "a.log", timeout_s=60)
     assert (finished.code, finished.stdout, finished.stderr) == (3, "out\n", "err\n")
     assert not finished.timed_out
-    assert (tmp_path / "logs" / "a.log").read_text() == "err\n"
+    command, said = (tmp_path / "logs" / "a.log").read_text().split("\n", 1)
+    assert shlex.split(command) == ["$", sys.executable, "-c", script]
+    assert said == "err\n"
 
 
 def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:

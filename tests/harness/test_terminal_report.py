@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from cuvil_regress.model import MACHINES, Cell, Finding, OutputResult, Report, Result, StepResult, Verdict
-from cuvil_regress.reports.terminal import ProgressObserver, open_console, print_report, totals
+from cuvil_regress.reports.terminal import (
+    ProgressObserver,
+    format_share_of_allowed,
+    open_console,
+    print_report,
+    totals,
+)
 
-HEADERS = ["model", "target", "verdict", "max", "ULP", "same", "bits", "clash", "undef", "seconds"]
-ROW = ["encoder", "riscv64-linux", "emulator-failure", "1.2e+05", "NO", "1234", "12345", "1234.5"]
+HEADERS = ["model", "target", "verdict", "of", "allowed", "same", "bits", "clash", "undef", "seconds"]
+ROW = ["encoder", "riscv64-linux", "emulator-failure", "1.2e+07", "%", "NO", "1234", "12345", "1234.5"]
 FOLDER = Path("runs/nightly")
 
 
@@ -25,6 +32,7 @@ def result(model: str, target: str, verdict: Verdict, *, seconds: float = 1.0, d
         40,
         123_456,
         1.0,
+        123_456.7,
         "" if first else "x86_64-linux",
         None if first else differing,
     )
@@ -64,6 +72,34 @@ def test_the_table_of_the_widest_cells_fits(width: int | None) -> None:
     assert rows[3].split() == ROW
     assert max(len(row) for row in rows) <= 80
     assert not any("…" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (None, "-"),
+        (0.0, "0 %"),
+        (1e-6, "<0.01 %"),
+        (0.00784, "0.78 %"),
+        (0.008, "0.8 %"),
+        (0.0961, "9.6 %"),
+        (0.991, "100 %"),
+        (1.0, "100 %"),
+        (1.0001, "101 %"),
+        (1.13, "113 %"),
+        (25038.0, "2.5e+06 %"),
+    ],
+)
+def test_a_share_has_two_digits_and_more_than_all_is_more_than_100(share: float | None, text: str) -> None:
+    assert format_share_of_allowed(share) == text
+
+
+def test_a_share_that_is_unknown_for_one_output_is_unknown_for_the_cell() -> None:
+    found = result("mlp", "x86_64-linux", "shape")
+    known = found.outputs[0]
+    assert replace(found, outputs=(known, known)).share_of_allowed == 123_456.7
+    assert replace(found, outputs=(known, replace(known, share_of_allowed=None))).share_of_allowed is None
+    assert replace(found, outputs=()).share_of_allowed is None
 
 
 def test_long_names_are_not_cut_in_a_log() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cuvil.ops import elementary
+from tests.needs import need_module
 
-pytest.importorskip("mpmath")
+need_module("mpmath")
 
-from tests.numerics.fit_elementary import ERF_LIMIT, TARGETS, fit
+from tests.numerics.fit_elementary import ERF_LIMIT, TARGETS, fit  # noqa: E402
 
 SOURCES = {
     "exp2": elementary.EXP2,

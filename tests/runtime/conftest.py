@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from cuvil import toolchain
+from cuvil.targets.target import find_target
+from tests.needs import need_target
 
 HERE = Path(__file__).parent
 MODEL_SYMBOLS = ("cuvil_model_info", "cuvil_model_strings", "cuvil_model_weights", "cuvil_model_run")
@@ -19,15 +19,6 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 
 ModelBuilder = Callable[..., Path]
 ProgramBuilder = Callable[..., Path]
-
-
-def require(tool: str, present: bool) -> None:
-    """Skips the test where a tool is missing; fails it where `CUVIL_REQUIRE` lists the tool."""
-    if present:
-        return
-    if tool in os.environ.get("CUVIL_REQUIRE", "").split(","):
-        pytest.fail(f"{tool} is required and missing")
-    pytest.skip(f"{tool} is missing")
 
 
 def run(command: list[str | Path], *, expect: int = 0) -> subprocess.CompletedProcess[str]:
@@ -60,11 +51,9 @@ def machine_of(target: str) -> Machine:
     """The machine that runs a target's programs here: this one, or QEMU."""
     if target == toolchain.host_target():
         return Machine(target, ())
-    architecture = target.split("-")[0]
-    emulator = f"qemu-{architecture}"
-    sysroot = Path(f"/usr/{architecture}-linux-gnu")
-    require(emulator, shutil.which(emulator) is not None and sysroot.is_dir())
-    return Machine(target, (emulator, "-L", str(sysroot)))
+    need_target(target)
+    record = find_target(target)
+    return Machine(target, (record.emulator, "-L", record.sysroot))
 
 
 @pytest.fixture(scope="session", params=tuple(toolchain.PLATFORMS))

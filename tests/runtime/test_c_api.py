@@ -12,8 +12,9 @@ import pytest
 from cuvil import toolchain
 from cuvil.objects import read_dynamic_symbols
 from cuvil.runtime_binding import HEADER_PATH
+from tests.needs import need
 
-from .conftest import HERE, WARNINGS, Machine, ModelBuilder, ProgramBuilder, require, run
+from .conftest import HERE, WARNINGS, Machine, ModelBuilder, ProgramBuilder, run
 
 
 @pytest.mark.parametrize("language", ["c11", "c++17"])
@@ -69,7 +70,7 @@ def test_session_goes_on_after_a_fork(
 def test_one_thread_starts_no_thread(
     host: Machine, build_model: ModelBuilder, build_program: ProgramBuilder
 ) -> None:
-    require("strace", _strace_works())
+    need("strace", _strace_works())
     traced = run(
         ["strace", "-f", "-e", "trace=clone,clone3", build_program(host), "bits", build_model(host), "1"]
     )
@@ -104,7 +105,8 @@ def test_header_stands_alone(host: Machine, tmp_path: Path) -> None:
 
 
 def test_cmake_build_exports_the_same_symbols(host: Machine, tmp_path: Path) -> None:
-    require("cmake", _starts("cmake") and _starts("g++"))
+    need("cmake", _starts("cmake"))
+    need("g++", _starts("g++"))
     run(["cmake", "-S", toolchain.RUNTIME_SOURCE_DIR, "-B", tmp_path, "-DCMAKE_BUILD_TYPE=Release"])
     run(["cmake", "--build", tmp_path])
     built = read_dynamic_symbols(tmp_path / "libcuvil_runtime.so.1")
@@ -124,7 +126,7 @@ def _starts(tool: str) -> bool:
 def test_threads_and_memory_under_sanitizers(
     host: Machine, build_model: ModelBuilder, tmp_path: Path, sanitizer: str
 ) -> None:
-    require("g++", _starts("g++"))
+    need("g++", _starts("g++"))
     program = tmp_path / "embed"
     sources = sorted((toolchain.RUNTIME_SOURCE_DIR / "src").glob("*.cpp"))
     flags = ["-std=c++17", "-g", "-O1", "-fno-exceptions", "-fno-rtti", f"-fsanitize={sanitizer}"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import pytest
 from cuvil import toolchain
 from cuvil.errors import ToolchainError
 from cuvil.objects import read_dynamic_symbols
+from tests.needs import need_program
 
-from .conftest import Machine, ModelBuilder, require
+from .conftest import Machine, ModelBuilder
 
 TARGETS = tuple(toolchain.PLATFORMS)
 
@@ -46,7 +46,7 @@ def test_two_builds_give_the_same_bytes(tmp_path: Path) -> None:
 def test_gcc_builds_it_where_ziglang_is_missing(
     host: Machine, build_model: ModelBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require("g++", shutil.which("g++") is not None)
+    need_program("g++")
     model = build_model(host)
     monkeypatch.setitem(sys.modules, "ziglang", None)
     built = toolchain.build_runtime(host.target, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from cuvil import toolchain
 from cuvil.errors import ToolchainError, UsageError
 from cuvil.objects import read_dynamic_symbols, write_object
+from tests.needs import need_program
 
 TARGETS = tuple(toolchain.PLATFORMS)
 
@@ -121,8 +121,7 @@ def test_linkers_are_taken_in_order(bare_machine: Path) -> None:
 
 
 def test_gnu_linker_of_the_host_does_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which("ld") is None:
-        pytest.skip("ld is missing")
+    need_program("ld")
     host = toolchain.host_target()
     part = _object(tmp_path, host, "int shown(void) { return 1; } int hidden(void) { return 2; }")
     monkeypatch.setenv("CUVIL_LINKER", "ld")

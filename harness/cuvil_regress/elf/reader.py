@@ -16,7 +16,7 @@ from cuvil_regress.elf.dynamic import Dynamic, Layout
 from cuvil_regress.elf.image import ElfImage, Segment, Stack
 from cuvil_regress.elf.source import Encoding, Source, Table
 from cuvil_regress.elf.tables import read_strings, read_symbols, read_version_needs, read_versions_defined
-from cuvil_regress.errors import HarnessError
+from cuvil_regress.errors import HarnessError, UsageError
 
 _MAGIC = b"\x7fELF"
 _IDENT_BYTES = 16
@@ -28,10 +28,12 @@ def read(path: Path) -> ElfImage:
     """Read the ELF file `path`.
 
     Raises:
-        HarnessError: no such file, no ELF file, or one whose tables contradict each other or its size.
+        UsageError: no such file.
+        HarnessError: no ELF file, or one whose tables contradict each other or its size.
     """
     if not path.is_file():
-        raise HarnessError(f"{path}: no such file", hint="give the path of a shared library")
+        found = "a folder" if path.is_dir() else "no such file"
+        raise UsageError(f"{path}: expected a shared library, got {found}")
     try:
         with path.open("rb") as stream:
             return _read(Source(path, stream, path.stat().st_size))

@@ -36,7 +36,7 @@ def render_scan(report: ScanReport) -> RenderableType:
     """The report for a terminal: libraries, findings by severity, and one line that sums it up."""
     parts: list[RenderableType] = [_libraries_table(report.libraries)]
     if report.findings:
-        parts.append(_findings_table(report.findings))
+        parts += [_findings_table(report.findings), *_fixes(report.findings)]
     return Group(*parts, Text(summary_line(report)))
 
 
@@ -49,8 +49,8 @@ def summary_line(report: ScanReport) -> str:
         for severity in _STYLES
     ]
     return (
-        f"{ours} symbols in {len(report.libraries)} library(ies) against {torch} in {len(report.torch)}"
-        f" of torch, {len(report.checks)} checks: {', '.join(counts)} in {report.elapsed_ns / 1e9:.2f} s"
+        f"libraries: {len(report.libraries)} with {ours} symbols, of torch {len(report.torch)} with {torch};"
+        f" {len(report.checks)} checks: {', '.join(counts)}; {report.elapsed_ns / 1e9:.2f} s"
     )
 
 
@@ -60,6 +60,12 @@ def _libraries_table(libraries: tuple[ScannedLibrary, ...]) -> Table:
         counts = (library.symbols, library.exports, library.undefined, library.missing, library.conflicts)
         table.add_row(escape(Path(library.file).name), *map(str, counts))
     return table
+
+
+def _fixes(findings: tuple[Finding, ...]) -> list[Text]:
+    """How to fix what each check found, once a check; notes ask for nothing."""
+    fixes = {finding.check: finding.hint for finding in findings if finding.severity != "note"}
+    return [Text(f"{check}, fix: {fix}") for check, fix in fixes.items()]
 
 
 def _findings_table(findings: tuple[Finding, ...]) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from cuvil_regress.golden import Drift
-from cuvil_regress.reports.terminal import format_ulp, plain_table
+from cuvil_regress.reports.terminal import plain_table
 
 
 def print_drifts(console: Console, drifts: Sequence[Drift]) -> None:
@@ -21,9 +21,13 @@ def print_drifts(console: Console, drifts: Sequence[Drift]) -> None:
             drift.tensor,
             drift.state,
             f"{drift.share_changed * 100:.2f}%",
-            format_ulp(drift.max_ulp),
+            _format_ulp(drift.max_ulp),
             f"{drift.max_relative:.1e}",
         )
     console.print(table)
     changed = sum(drift.state != "unchanged" for drift in drifts)
     console.print(f"{len(drifts)} golden tensors, {changed} of them would change", soft_wrap=True)
+
+
+def _format_ulp(value: int) -> str:
+    return str(value) if value < 100_000 else f"{value:.1e}"

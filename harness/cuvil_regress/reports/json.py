@@ -38,6 +38,7 @@ def render_result(result: Result) -> dict[str, Any]:
         "id": result.cell.id,
         **document,
         "max_ulp": result.max_ulp,
+        "share_of_allowed": result.share_of_allowed,
         "bit_identical": result.bit_identical,
         "elapsed_ns": result.elapsed_ns,
     }

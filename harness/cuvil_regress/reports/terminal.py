@@ -105,15 +105,15 @@ def plain_table(columns: Iterable[tuple[str, bool]]) -> Table:
 
 
 def _table(results: Iterable[Result]) -> Table:
-    headers = ("model", "target", "verdict", "max ULP", "same bits", "clash", "undef", "seconds")
-    numbers = {"max ULP", "clash", "undef", "seconds"}
+    headers = ("model", "target", "verdict", "of allowed", "same bits", "clash", "undef", "seconds")
+    numbers = {"of allowed", "clash", "undef", "seconds"}
     table = plain_table((header, header in numbers) for header in headers)
     for result in results:
         table.add_row(
             result.cell.model,
             result.cell.target,
             Text(result.verdict, style=_style(result)),
-            format_ulp(result.max_ulp),
+            format_share_of_allowed(result.share_of_allowed),
             _bits(result),
             _count(result.abi_conflicts),
             _count(result.abi_missing),
@@ -122,11 +122,16 @@ def _table(results: Iterable[Result]) -> Table:
     return table
 
 
-def format_ulp(value: float | None) -> str:
-    """A distance in ULP, short."""
-    if value is None:
+def format_share_of_allowed(share: float | None) -> str:
+    """A share in percent; from 10 % on it is rounded up, so that a violation never reads as 100 %."""
+    if share is None:
         return "-"
-    return f"{value:.0f}" if value < 100_000 and math.isfinite(value) else f"{value:.1e}"
+    percent = share * 100
+    if percent >= 100_000:
+        return f"{percent:.1e} %"
+    if percent >= 10:
+        return f"{math.ceil(percent)} %"
+    return f"{percent:.2g} %" if percent >= 0.01 or percent == 0 else "<0.01 %"
 
 
 def _bits(result: Result) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -14,18 +12,12 @@ import pytest
 
 from cuvil_regress.scan import scan
 from cuvil_regress.target_abi import TARGETS
+from tests.needs import need_module, need_program
 
 Build = Callable[..., Path]
 Findings = list[tuple[str, str, str]]
 NATIVE = f"{platform.machine()}-linux"
 BASE_FLAGS = ("-shared", "-fPIC", "-O1", "-fno-stack-protector", "-Wl,--build-id=none")
-
-
-def _need(tool: str, present: bool) -> None:
-    if not present and tool in os.environ.get("CUVIL_REQUIRE", "").split(","):
-        pytest.fail(f"{tool} is missing, and CUVIL_REQUIRE lists it")
-    if not present:
-        pytest.skip(f"{tool} is missing")
 
 
 def _compile(command: Sequence[str]) -> None:
@@ -46,8 +38,7 @@ def build(tmp_path: Path) -> Build:
     """`build(name, source, *flags)`: a native library without the C library unless `libc=True`."""
 
     def run(name: str, source: str, *flags: str, language: str = "c", libc: bool = False) -> Path:
-        compiler = "c++" if language == "c++" else "cc"
-        _need("cc", shutil.which(compiler) is not None)
+        compiler = need_program("c++") if language == "c++" else need_program("cc")
         output = tmp_path / name
         output.parent.mkdir(parents=True, exist_ok=True)
         text = output.with_suffix(f".{language.replace('+', 'p')}")
@@ -65,8 +56,7 @@ def cross_build(tmp_path: Path) -> Build:
     """`cross_build(name, source, triple)`: a library for another machine, compiled with zig."""
 
     def run(name: str, source: str, triple: str, *flags: str) -> Path:
-        found = subprocess.run([sys.executable, "-m", "ziglang", "version"], capture_output=True, check=False)
-        _need("ziglang", found.returncode == 0)
+        need_module("ziglang")
         output, text = tmp_path / name, tmp_path / f"{name}.c"
         text.write_text(source)
         command = [sys.executable, "-m", "ziglang", "cc", "-target", triple, "-shared", "-nostdlib", "-fPIC"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cuvil_regress.elf import ElfImage, read
 from cuvil_regress.elf.image import GLOBAL, PROTECTED, UNIQUE, WEAK
-from cuvil_regress.errors import HarnessError
+from cuvil_regress.errors import HarnessError, UsageError
 
 Build = Callable[..., Path]
 
@@ -173,9 +173,9 @@ def test_a_file_that_is_no_elf_file(tmp_path: Path, content: bytes) -> None:
     assert caught.value.hint is not None
 
 
-@pytest.mark.parametrize("name", ["absent.so", "."])
-def test_a_path_without_a_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(HarnessError, match="no such file"):
+@pytest.mark.parametrize(("name", "found"), [("absent.so", "no such file"), (".", "a folder")])
+def test_a_path_without_a_file(tmp_path: Path, name: str, found: str) -> None:
+    with pytest.raises(UsageError, match=f"expected a shared library, got {found}"):
         read(tmp_path / name)
 
 

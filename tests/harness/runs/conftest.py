@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import platform
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 from cuvil_regress import cli
+from tests.needs import need_module, need_program
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 ROOT = Path(__file__).parents[3]
@@ -100,14 +100,6 @@ class Laboratory:
         return Ran(code, out.getvalue(), err.getvalue(), folder or self.folder)
 
 
-def required(tool: str, present: bool) -> None:
-    """Skip without a tool; fail where CUVIL_REQUIRE lists it."""
-    if not present and tool in os.environ.get("CUVIL_REQUIRE", "").split(","):
-        pytest.fail(f"{tool} is missing, and CUVIL_REQUIRE lists it")
-    if not present:
-        pytest.skip(f"{tool} is missing")
-
-
 @pytest.fixture
 def laboratory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
     return _equip(tmp_path, monkeypatch)
@@ -121,8 +113,9 @@ def shared_laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Labo
 
 
 def _equip(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    required("x86_64", platform.machine() == "x86_64")
-    required("cc", shutil.which("cc") is not None)
+    if platform.machine() != "x86_64":
+        pytest.skip("the stand-ins are written for an x86-64 machine")
+    need_program("cc")
     shutil.copytree(ROOT / "golden" / "mlp", folder / "golden" / "mlp")
     _install_stand_ins(folder)
     library_path = str(Path(cli.__file__).parents[1])
@@ -173,7 +166,7 @@ def _places(folder: Path) -> dict[str, dict[str, str | None]]:
 @pytest.fixture
 def foreign_laboratory(laboratory: Laboratory) -> Laboratory:
     """A laboratory that has an emulator, too, for libraries that are truly of another machine."""
-    required("ziglang", importlib.util.find_spec("ziglang") is not None)
+    need_module("ziglang")
     programs = laboratory.folder / "bin"
     (programs / "qemu-aarch64").symlink_to(STAND_INS / "emulator.sh")
     zig = (sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu")

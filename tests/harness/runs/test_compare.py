@@ -37,6 +37,14 @@ def test_equal_runs(runs: Laboratory) -> None:
     assert pair["findings"] == []
 
 
+def test_a_report_that_has_no_place(runs: Laboratory) -> None:
+    ran = runs.call(
+        "compare", *[str(runs.folder / "none")] * 2, "--output", str(runs.folder / "absent/c.json")
+    )
+    assert ran.code == 2
+    assert ran.err.endswith("absent/c.json': can't be written: no such file or directory\n")
+
+
 def test_changed_bits_and_a_removed_symbol_are_named(runs: Laboratory) -> None:
     code, out, document = compared(runs, "extra-symbol", "one-bit")
     pair = document["pairs"][0]

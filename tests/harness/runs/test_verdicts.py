@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.harness.runs.conftest import Laboratory
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 320\n"
 
 
 def test_a_faultless_run_is_clean(laboratory: Laboratory) -> None:
@@ -27,6 +30,7 @@ def test_a_faultless_run_is_clean(laboratory: Laboratory) -> None:
     ("fault", "verdict", "code", "words"),
     [
         ("mismatch", "mismatch", 1, "ordinary/logits: against the golden: 1 of 40 elements violate"),
+        ("mismatch", "mismatch", 1, "% of what is allowed, up to "),
         ("nan", "nan-policy", 1, "1 NaN"),
         ("shape", "shape", 1, "shape differs; expected [4, 10], got [40]"),
         ("dtype", "dtype", 1, "dtype differs; expected float32, got float64"),
@@ -45,6 +49,18 @@ def test_planted_fault(laboratory: Laboratory, fault: str, verdict: str, code: i
     assert (ran.code, ran.cell["verdict"]) == (code, verdict), ran.out
     assert words in ran.out
     assert any(words in finding["message"] for finding in ran.cell["findings"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "least"), [("none", 0), ("mismatch", 1.0001), ("nan", None), ("shape", None)]
+)
+def test_the_share_of_what_is_allowed(laboratory: Laboratory, fault: str, least: float | None) -> None:
+    laboratory.plant(fault)
+    cell = laboratory.run().cell
+    assert (cell["share_of_allowed"] is None) == (least is None)
+    assert (cell["outputs"][0]["share_of_allowed"] is None) == (least is None)
+    assert cell["share_of_allowed"] is None or cell["share_of_allowed"] >= (least or 0)
+    assert cell["outputs"][-1]["share_of_allowed"] < 1
 
 
 def test_a_case_that_crashes_costs_only_itself(laboratory: Laboratory) -> None:
@@ -66,6 +82,7 @@ def test_a_capture_by_the_installed_torch(laboratory: Laboratory, torch: Any) ->
     )
     assert (ran.code, ran.cell["verdict"]) == (0, "within-tolerance"), ran.out
     assert 0 < ran.cell["max_ulp"] < 100_000
+    assert 0 < ran.cell["share_of_allowed"] < 0.125
     assert (ran.folder / "captures" / ran.cell["id"]).parent.joinpath("capture.json").is_file()
 
 
@@ -89,13 +106,29 @@ def test_the_hint_of_a_command_is_passed_on(laboratory: Laboratory) -> None:
     assert "hint: pip install ziglang" in laboratory.run().out
 
 
-def test_a_damaged_golden(laboratory: Laboratory) -> None:
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: content[:-4], "special/000.bin: is truncated; expected 320 bytes, got 316"),
+        (lambda content: bytes([content[0] ^ 1]) + content[1:], "special/000.bin: was changed"),
+        (lambda content: LFS_POINTER, "special/000.bin: is a git-lfs pointer"),
+    ],
+)
+def test_a_damaged_golden(laboratory: Laboratory, damage: Callable[[bytes], bytes], words: str) -> None:
     path = laboratory.folder / "golden" / "mlp" / "special" / "000.bin"
     laboratory.environment.setenv("STAND_IN_GOLDEN", str(Path(__file__).parents[3] / "golden"))
-    path.write_bytes(path.read_bytes()[:-4])
+    path.write_bytes(damage(path.read_bytes()))
     ran = laboratory.run()
     assert (ran.code, ran.cell["verdict"]) == (1, "golden-damaged"), ran.out
-    assert "special/000.bin: is truncated" in ran.out
+    assert words in ran.out
+
+
+def test_a_model_without_a_golden_is_told_how_to_make_one(laboratory: Laboratory) -> None:
+    laboratory.environment.setenv("STAND_IN_GOLDEN", str(Path(__file__).parents[3] / "golden"))
+    (laboratory.folder / "golden" / "mlp").rename(laboratory.folder / "golden" / "other")
+    ran = laboratory.run()
+    assert (ran.code, ran.cell["verdict"]) == (1, "golden-damaged"), ran.out
+    assert "hint: make it by: cuvil-regress golden refresh --model mlp" in ran.out
 
 
 def test_a_timeout_leaves_no_process_behind(laboratory: Laboratory) -> None:
