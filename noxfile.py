@@ -3,6 +3,7 @@
 nox                     lint, types, tests
 nox -s dev              a .venv with everything in it, Cuvil editable
 nox -s tests -- -k abi  arguments after -- go to pytest
+nox -s sweep            the elementary functions over all inputs
 nox -s matrix           the default matrix; its exit code is the harness's own: 1 findings, 3 environment
 nox -s matrix -- --install-system   installs the emulators and C libraries of the other targets before
 """
@@ -75,6 +76,13 @@ def tests(session: nox.Session) -> None:
     """Install Cuvil as a user would and run the tests."""
     session.install(CUVIL, TORCH, *_group("tests"))
     session.run("pytest", *session.posargs)
+
+
+@nox.session
+def sweep(session: nox.Session) -> None:
+    """Measure the elementary functions over all 2^32 inputs; some minutes for each."""
+    session.install(CUVIL, *_group("tests"))
+    session.run("python", "-m", "tests.numerics.compiled", *session.posargs)
 
 
 @nox.session

@@ -16,13 +16,12 @@ import numpy as np
 from cuvil import toolchain
 from cuvil.errors import UsageError
 from cuvil.ir.types import Array, TensorType
-from cuvil.objects import write_object
+from cuvil.objects import WEIGHTS_SYMBOL, write_object
 from cuvil.plan import ALIGN_BYTES
 from cuvil.targets.target import Target
 
 INFO_SYMBOL = "cuvil_model_info"
 STRINGS_SYMBOL = "cuvil_model_strings"
-WEIGHTS_SYMBOL = "cuvil_model_weights"
 RUN_SYMBOL = "cuvil_model_run"
 EXPORTED_SYMBOLS = (INFO_SYMBOL, STRINGS_SYMBOL, WEIGHTS_SYMBOL, RUN_SYMBOL)
 
@@ -80,14 +79,17 @@ class Artifact:
         Both files appear complete or not at all.
 
         Raises:
-            UsageError: the folder does not exist, or the name does not end in `.so`.
+            UsageError: the folder does not exist or can't be written to, or this is no name for a library.
             ToolchainError: there is no linker, or it failed.
         """
         output = Path(path)
-        if output.suffix != ".so":
-            raise UsageError(f"output: expected a file name that ends in '.so', got {str(output)!r}")
-        if not output.parent.is_dir():
-            raise UsageError(f"output: no such folder: {str(output.parent)!r}")
+        verify_output_path(output)
+        try:
+            self._write(output)
+        except OSError as error:
+            raise _unwritable(output, error) from error
+
+    def _write(self, output: Path) -> None:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
             library = Path(folder, output.name)
             self._link(Path(folder), library)
@@ -102,13 +104,39 @@ class Artifact:
         code, weights = folder / "code.o", folder / "weights.o"
         code.write_bytes(self.object_code)
         image = self.weights_image().data
-        write_object(weights, image, WEIGHTS_SYMBOL, self.target.elf_machine, self.target.elf_flags)
+        platform = toolchain.platform_of(self.target.name)
+        write_object(weights, image, WEIGHTS_SYMBOL, platform.elf_machine, platform.e_flags)
         toolchain.link_shared([code, weights], library, self.target.name, EXPORTED_SYMBOLS)
 
     def _full_metadata(self, library: Path) -> dict[str, Any]:
         data = library.read_bytes()
         entry = {"file": library.name, "sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
         return {"schema_version": META_SCHEMA_VERSION, **self.metadata, "library": entry}
+
+
+def verify_output_path(output: Path) -> None:
+    """Finds out before a long compilation whether its result could be saved.
+
+    Raises:
+        UsageError: the folder does not exist or can't be written to, or this is no name for a library.
+    """
+    where = f"output {str(output)!r}"
+    if output.suffix != ".so":
+        raise UsageError(f"{where}: wrong name; expected one that ends in '.so'")
+    try:
+        if not output.parent.is_dir():
+            raise UsageError(f"{where}: no such folder: {str(output.parent)!r}")
+        for path in (output, metadata_path(output)):
+            if path.is_dir():
+                raise UsageError(f"{where}: {str(path)!r} is a folder; expected a file, or nothing")
+    except OSError as error:
+        raise _unwritable(output, error) from error
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{where}: can't be written: no permission for the folder {str(output.parent)!r}")
+
+
+def _unwritable(output: Path, error: OSError) -> UsageError:
+    return UsageError(f"output {str(output)!r}: can't be written: {error.strerror}")
 
 
 def metadata_path(library: Path) -> Path:

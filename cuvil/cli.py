@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from cuvil import __version__
-from cuvil.errors import EXIT_INTERNAL, CuvilError, UsageError
+from cuvil.errors import CuvilError, InternalError, LimitError, UsageError
 
 if TYPE_CHECKING:
     from cuvil.driver import Options, Stages
     from cuvil.ir.types import Array
     from cuvil.session import CompiledModel
 
+T = TypeVar("T")
+
+EPILOG = "exit codes: 0 done, 2 usage, 3 model, 4 limit, 5 toolchain, 70 internal error"
+EXIT_INTERRUPTED = 130
+MAX_THREADS = 1024  # the runtime's own limit
 DUMP_STAGES = ("import", "graph", "loops", "llvm", "assembly")
 
 
@@ -27,37 +34,63 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _parser().parse_args(argv)
         run = args.run
         code: int = run(args)
+        sys.stdout.flush()
     except CuvilError as error:
-        print(f"cuvil: {error.render()}", file=sys.stderr)
-        return error.exit_code
+        return _fail(error)
+    except MemoryError as error:
+        return _fail(LimitError(f"memory: there is not enough for this model: {error}"))
     except BrokenPipeError:
+        # The reader has seen enough; nor may Python's own flush at exit complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        return 130
-    except Exception:
-        traceback.print_exc()
-        print("cuvil: internal error; please report it with the lines above", file=sys.stderr)
-        return EXIT_INTERNAL
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        return _fail(_internal(error))
     return code
+
+
+def _fail(error: CuvilError) -> int:
+    print(f"cuvil: {error.render()}", file=sys.stderr)
+    return error.exit_code
+
+
+def _internal(error: Exception) -> InternalError:
+    """An error that no one foresaw: one line, and the traceback in a file."""
+    handle, path = tempfile.mkstemp(prefix="cuvil-", suffix=".log")
+    with os.fdopen(handle, "w", encoding="utf-8") as log:
+        traceback.print_exception(error, file=log)
+    what = " ".join(str(error).split())
+    return InternalError(
+        f"internal error: {type(error).__name__}: {what}", hint=f"please report it, with the file {path}"
+    )
 
 
 class _Parser(argparse.ArgumentParser):
     """Reports usage errors like all others: one line, exit code 2."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]  # argparse declares that it exits
-        raise UsageError(f"{self.prog}: {message}", hint=f"{self.prog} --help")
+    def error(self, message: str) -> NoReturn:
+        command = self.prog.removeprefix("cuvil").strip()
+        raise UsageError(f"{command}: {message}" if command else message, hint=f"{self.prog} --help")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="cuvil", description="Compile ONNX models to native code with the same bits everywhere."
+        prog="cuvil",
+        description="Compile ONNX models to native code with the same bits everywhere.",
+        epilog=EPILOG,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"cuvil {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    _add_compile(commands.add_parser("compile", help="compile a model to a library"))
-    _add_run(commands.add_parser("run", help="run a model, or a compiled library, on tensors from files"))
-    _add_dump(commands.add_parser("dump-ir", help="print the forms of a model between ONNX and assembly"))
-    doctor = commands.add_parser("doctor", help="say what this installation can compile, link and run")
+
+    def add(name: str, what: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
+
+    _add_compile(add("compile", "compile a model to a library"))
+    _add_run(add("run", "run a model, or a compiled library, on tensors from files"))
+    _add_dump(add("dump-ir", "print the forms of a model between ONNX and assembly"))
+    doctor = add("doctor", "say what this installation can compile, link and run")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(run=_doctor)
     return parser
@@ -93,7 +126,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--input", action="append", default=[], metavar="NAME=FILE.npy", help="may be repeated"
     )
     parser.add_argument("--output-dir", required=True, metavar="DIR", help="where NAME.npy files go")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="0: one for each processor")
+    parser.add_argument("--threads", type=_threads, default=1, metavar="N", help="0: one for each processor")
     parser.set_defaults(run=_run)
 
 
@@ -110,42 +143,52 @@ def _options(args: argparse.Namespace, target: str | None) -> Options:
     from cuvil import toolchain
     from cuvil.driver import Options
 
-    return Options(target or toolchain.host_target(), dict(map(_shape, args.shape)))
+    shapes = _by_name("--shape", map(_shape, args.shape))
+    return Options(toolchain.host_target() if target is None else target, shapes)
+
+
+def _by_name(option: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if name in found:
+            raise UsageError(f"{option}: {name!r} is given twice; expected each name once")
+        found[name] = value
+    return found
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """`x=1,3`; `x=` is the shape of a scalar."""
     name, separator, extents = text.rpartition("=")
-    try:
-        shape = tuple(int(extent) for extent in extents.split(",") if extent)
-    except ValueError:
-        separator = ""
-        shape = ()
-    if not separator or not name or any(extent < 0 for extent in shape):
+    words = extents.split(",") if extents else []
+    if not separator or not name or not all(word.isascii() and word.isdecimal() for word in words):
         raise UsageError(f"--shape: expected NAME=1,3,224,224, got {text!r}")
-    return name, shape
+    return name, tuple(map(int, words))
+
+
+def _threads(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= MAX_THREADS):
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to {MAX_THREADS}, got {text!r}")
+    return int(text)
 
 
 def _compile(args: argparse.Namespace) -> int:
+    from cuvil.artifact import verify_output_path
     from cuvil.driver import compile_model
 
     if args.enable_fp16 == "true":
         raise UsageError("--enable-fp16: half precision is not available yet; expected false, got true")
+    verify_output_path(Path(args.output))
     compile_model(args.model, _options(args, args.target)).save(args.output)
     return 0
 
 
 def _run(args: argparse.Namespace) -> int:
-    import numpy as np
+    from cuvil.npy import write_arrays
 
-    model = _load(args)
-    folder = Path(args.output_dir)
-    inputs = dict(_input(text) for text in args.input)
-    outputs = model.run(inputs)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, array in outputs.items():
-        path = folder / f"{_file_name(name)}.npy"
-        np.save(path, array, allow_pickle=False)
-        print(f"{name}: {array.dtype}{list(array.shape)} -> {path}")
+    inputs = _by_name("--input", map(_input, args.input))
+    outputs = _load(args).run(inputs)
+    for name, path in write_arrays(Path(args.output_dir), outputs).items():
+        print(f"{name}: {outputs[name].dtype}{list(outputs[name].shape)} -> {path}")
     return 0
 
 
@@ -154,25 +197,19 @@ def _load(args: argparse.Namespace) -> CompiledModel:
     from cuvil.session import load, load_artifact
 
     if args.model.endswith(".so"):
+        if args.shape:
+            raise UsageError("--shape: a compiled library has fixed shapes; expected an ONNX model")
         return load(args.model, args.threads)
     return load_artifact(compile_model(args.model, _options(args, None)), args.threads)
 
 
 def _input(text: str) -> tuple[str, Array]:
-    import numpy as np
+    from cuvil.npy import read_array
 
-    name, separator, file = text.partition("=")
-    if not separator:
+    name, separator, file = text.rpartition("=")
+    if not separator or not name or not file:
         raise UsageError(f"--input: expected NAME=FILE.npy, got {text!r}")
-    try:
-        return name, np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"--input {name!r}: {file!r} can't be read: {error}") from error
-
-
-def _file_name(name: str) -> str:
-    """An output's name without characters that a file name can't have."""
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name) or "output"
+    return name, read_array(Path(file))
 
 
 def _dump(args: argparse.Namespace) -> int:

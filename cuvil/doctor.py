@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+from pathlib import Path
 from typing import Any
 
 from cuvil import __version__, toolchain
@@ -19,7 +22,7 @@ def examine() -> dict[str, Any]:
         "version": __version__,
         "llvm": llvm_version(),
         "targets": {name: _target(name) for name in TARGET_NAMES},
-        "linker": _linker(),
+        **_linker(),
     }
 
 
@@ -28,7 +31,7 @@ def _target(name: str) -> dict[str, Any]:
     native = _is_host(name)
     return {
         **_runtime(name),
-        "elf_machine": target.elf_machine,
+        "elf_machine": toolchain.platform_of(name).elf_machine,
         "emulator": None if native else target.emulator,
         "emulator_arguments": [] if native else list(target.emulator_arguments),
         "sysroot": None if native else target.sysroot,
@@ -50,19 +53,35 @@ def _is_host(name: str) -> bool:
         return False
 
 
-def _linker() -> list[str] | None:
+def _linker() -> dict[str, Any]:
     try:
-        return toolchain.find_linker(TARGET_NAMES[0])
-    except ToolchainError:
-        return None
+        return {"linker": toolchain.find_linker(TARGET_NAMES[0])}
+    except ToolchainError as error:
+        return {"linker": None, "linker_problem": error.render()}
 
 
 def render(report: dict[str, Any]) -> str:
     """The report for people."""
     lines = [f"cuvil {report['version']}, LLVM {report['llvm']}"]
-    linker = report["linker"]
-    lines.append(f"linker: {' '.join(linker) if linker else 'none (pip install cuvil-compiler[link])'}")
+    lines += _paragraph("linker", shlex.join(report["linker"] or ()) or report["linker_problem"])
     for name, entry in report["targets"].items():
-        how = "this machine" if entry["emulator"] is None else f"through {entry['emulator']}"
-        lines.append(f"{name}: runs on {how}; runtime {entry['runtime'] or entry['problem']}")
+        lines += _paragraph(name, f"{_how(entry)}; runtime {entry['runtime'] or entry['problem']}")
     return "\n".join(lines)
+
+
+def _how(entry: dict[str, Any]) -> str:
+    """Where programs of a target run."""
+    emulator, sysroot = entry["emulator"], entry["sysroot"]
+    if emulator is None:
+        return "runs on this machine"
+    if shutil.which(emulator) is None:
+        return f"compiles; to run needs {emulator}, which is not installed"
+    if not Path(sysroot, "lib").is_dir():
+        return f"compiles; to run with {emulator} needs a C library in {sysroot}, which is not installed"
+    return f"runs with {emulator}"
+
+
+def _paragraph(name: str, text: str) -> list[str]:
+    """One line, and below it what belongs to it."""
+    first, *others = text.splitlines()
+    return [f"{name}: {first}", *(f"  {line}" for line in others)]

@@ -51,6 +51,8 @@ class _Lowering:
         self._loc = node.loc
         if node.op.view:
             self.roots[node.result] = node.operands[0]
+        elif not any(result.type.count for result in node.results):
+            pass  # nothing to compute, and no tile or trip count fits
         elif node.op.scalar is not None:
             lower_pointwise(self, pointwise_of_node(node), node.op.name)
         elif node.op.lower is not None:
@@ -59,18 +61,21 @@ class _Lowering:
             raise UnsupportedError(f"{node.loc}: {node.op.name} has no native code yet")
 
     def own_outputs(self, outputs: Sequence[Value]) -> tuple[Value, ...]:
-        """Values that no one else reads from or writes to, holding the graph's outputs."""
+        """The graph's outputs, each in memory of its own: what shares it with another value is copied."""
         taken: set[Value] = set()
         own: list[Value] = []
         for output in outputs:
-            root = output
-            while root in self.roots:
-                root = self.roots[root]
+            root = self._root(output)
             if root in taken or root in self._inputs or root in self.constants:
-                root = self._copied(output)
+                output = root = self._copied(output)
             taken.add(root)
-            own.append(root)
+            own.append(output)
         return tuple(own)
+
+    def _root(self, value: Value) -> Value:
+        while value in self.roots:
+            value = self.roots[value]
+        return value
 
     def _copied(self, value: Value) -> Value:
         copy = self.temporary(value.type, value.name)
@@ -94,9 +99,7 @@ class _Lowering:
         return self._target.l2_bytes
 
     def constant_of(self, value: Value) -> Array | None:
-        while value in self.roots:
-            value = self.roots[value]
-        return self.constants.get(value)
+        return self.constants.get(self._root(value))
 
     def constant(self, array: Array, name: str) -> Value:
         key = (hashlib.sha256(array.tobytes()).hexdigest(), type_of(array))

@@ -126,6 +126,8 @@ def read_dynamic_symbols(path: Path) -> DynamicSymbols:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             return _dynamic_symbols(image)
+    except OSError as error:
+        raise ToolchainError(f"{str(path)!r}: can't be read: {error.strerror}") from error
     except (struct.error, ValueError, IndexError) as error:
         raise ToolchainError(f"{str(path)!r}: damaged shared library; {error}") from error
 

@@ -27,7 +27,8 @@ class Call:
 class Program:
     """What is left of a graph after lowering: kernel calls, one after the other.
 
-    `roots` maps each view to the value whose memory it shares.
+    `roots` maps each view to the value whose memory it shares; no two outputs share theirs, nor with an
+    input or a constant.
     """
 
     name: str
@@ -78,7 +79,7 @@ class _Interval:
 def plan_memory(program: Program) -> Plan:
     """Assigns inputs, outputs and weights their places, and packs everything else into one arena."""
     slots: dict[Value, Slot] = {}
-    slots.update({value: Slot("output", i) for i, value in enumerate(program.outputs)})
+    slots.update({program.root(value): Slot("output", i) for i, value in enumerate(program.outputs)})
     slots.update({value: Slot("input", i) for i, value in enumerate(program.inputs)})
     weights, weights_bytes = _place_weights(program, slots)
     arena_bytes = _place_arena(_intervals(program, slots), slots)

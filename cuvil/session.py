@@ -154,4 +154,9 @@ def _onnx_of(
         return export_module(model, example_inputs)
     if example_inputs is not None:
         raise UsageError("example_inputs: only a PyTorch module takes them")
+    if not isinstance(model, str | bytes | os.PathLike) and not hasattr(model, "graph"):
+        raise UsageError(
+            "model: expected a path or bytes of an ONNX model, an onnx.ModelProto, or a PyTorch module, "
+            f"got {type(model).__name__}"
+        )
     return model

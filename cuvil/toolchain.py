@@ -277,7 +277,10 @@ def _is_host(target_name: str) -> bool:
 
 
 def _chosen_program(variable: str, text: str) -> list[str]:
-    command = shlex.split(text)
+    try:
+        command = shlex.split(text)
+    except ValueError as error:
+        raise ToolchainError(f"{variable}: is no command: {error}; got {text!r}") from None
     if not command or shutil.which(command[0]) is None:
         raise ToolchainError(f"{variable}: no such program; got {text!r}", hint=f"unset {variable} to search")
     return command

@@ -12,6 +12,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
+from cuvil import exact
 from cuvil.codegen.operations import emit_operation
 from cuvil.codegen.values import Affine, Register, memory_type
 from cuvil.codegen.writer import FunctionWriter, constant
@@ -235,7 +238,8 @@ class _KernelEmitter:
         if a.lane or b.lane:
             return None
         if a.is_constant and b.is_constant:
-            return Affine(_truncated(opcode, a.constant, b.constant))
+            divide = exact.divide if opcode == "div" else exact.remainder
+            return Affine(int(divide(np.asarray(a.constant), np.asarray(b.constant))))
         operands = (self._materialize(a), self._materialize(b))
         return Affine(0, {emit_operation(self.writer, opcode, operands, INT64).ref: 1})
 
@@ -271,14 +275,14 @@ class _KernelEmitter:
             if coefficient:
                 term = Register(ref, INT64)
                 if coefficient != 1:
-                    term = self.writer.assign(INT64, 1, f"mul nsw i64 {ref}, {coefficient}")
+                    term = self.writer.assign(INT64, 1, f"mul i64 {ref}, {coefficient}")
                 total = self._plus(total, term)
         return total
 
     def _plus(self, left: Register | None, right: Register) -> Register:
         if left is None:
             return right
-        return self.writer.assign(INT64, 1, f"add nsw {left}, {right.ref}")
+        return self.writer.assign(INT64, 1, f"add {left}, {right.ref}")
 
     # Memory
 
@@ -369,12 +373,6 @@ class _KernelEmitter:
             self.writer.line(f"store {target} {byte}, ptr {address}, align 1")
         else:
             self.writer.line(f"store {value}, ptr {address}, align {buffer.dtype.size_bytes}")
-
-
-def _truncated(opcode: str, dividend: int, divisor: int) -> int:
-    """Division that rounds towards zero, or its remainder; the divisor of a constant index is never zero."""
-    quotient = abs(dividend) // abs(divisor) * (1 if (dividend < 0) == (divisor < 0) else -1)
-    return quotient if opcode == "div" else dividend - quotient * divisor
 
 
 def _touches_outer_local(loop: For) -> bool:

@@ -79,7 +79,7 @@ def _emit_integer_division(w: FunctionWriter, opcode: str, args: Sequence[Regist
     dividend, divisor = args
     dtype, lanes = dividend.dtype, dividend.lanes
     instruction = "sdiv" if opcode == "div" else "srem"
-    if not divisor.ref.startswith("%") and divisor.ref not in ("0", "-1"):
+    if divisor.constant not in (None, 0, -1):
         return _two(w, instruction, args)
     zero, one, minus = (w.splat(constant(value, dtype), lanes) for value in (0, 1, -1))
     by_zero = _emit_comparison(w, "eq", (divisor, zero))

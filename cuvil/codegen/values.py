@@ -51,17 +51,33 @@ class Register:
     def type(self) -> str:
         return llvm_type(self.dtype, self.lanes)
 
+    @property
+    def constant(self) -> int | None:
+        """The value of an integer literal that all lanes share; None for anything else."""
+        text = self.ref.removeprefix(f"splat ({llvm_type(self.dtype)} ").removesuffix(")")
+        return int(text) if self.dtype.kind == "int" and text.removeprefix("-").isdigit() else None
+
     def __str__(self) -> str:
         return f"{self.type} {self.ref}"
 
 
+def wrapped(value: int) -> int:
+    """`value` modulo 2^64, as an int64: what integer arithmetic in the loop IR means."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
 @dataclass(frozen=True)
 class Affine:
-    """An offset: `constant` + sum of coefficient * SSA value + `lane` * lane number."""
+    """An int64: `constant` + sum of coefficient * SSA value + `lane` * lane number, modulo 2^64."""
 
     constant: int = 0
     terms: dict[str, int] = field(default_factory=dict)
     lane: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constant", wrapped(self.constant))
+        object.__setattr__(self, "lane", wrapped(self.lane))
+        object.__setattr__(self, "terms", {ref: wrapped(factor) for ref, factor in self.terms.items()})
 
     def plus(self, other: Affine) -> Affine:
         terms = dict(self.terms)

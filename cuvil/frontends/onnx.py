@@ -13,15 +13,19 @@ import onnx
 import onnx.checker
 import onnx.numpy_helper
 
-from cuvil.errors import ModelError, UnsupportedError
-from cuvil.frontends.onnx_file import Document, Source, read_document
+from cuvil.errors import LimitError, ModelError, UnsupportedError
+from cuvil.frontends.onnx_file import Document, Source, one_line, read_document
 from cuvil.frontends.onnx_inputs import dtype_of, input_types
 from cuvil.ir.graph import Graph, GraphBuilder, Value
 from cuvil.ir.types import Array
 from cuvil.ops.foreign import ForeignNode
 from cuvil.ops.registry import onnx_importers
 
+MAX_TENSOR_BYTES = 2**40
+"""More than any machine holds; the sums of sizes and offsets stay far from the ends of their types."""
+
 _STANDARD_DOMAINS = ("", "ai.onnx")
+_FULL_CHECK = "if onnx.checker.check_model(model, full_check=True) finds no fault in it, please report this"
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 
 
@@ -57,7 +61,12 @@ def load_onnx(source: Source, shapes: Mapping[str, tuple[int, ...]] | None = Non
 def location(node: onnx.NodeProto, number: int) -> str:
     """How messages name a node: its type and name, and the line of Python that made it, if known."""
     name = f"{node.name!r}" if node.name else f"#{number}"
-    return f"{node.op_type} {name}{_source_line(node)}"
+    return f"{_word(node.op_type)} {name}{_source_line(node)}"
+
+
+def _word(text: str) -> str:
+    """`text` as it is where it is a plain word, else quoted, so that it can't break up a message."""
+    return text if text.isprintable() else repr(text)
 
 
 def _source_line(node: onnx.NodeProto) -> str:
@@ -77,7 +86,7 @@ def _refuse_unsupported(document: Document) -> None:
     for number, node in enumerate(document.proto.graph.node):
         standard = node.domain in _STANDARD_DOMAINS
         if not standard or node.op_type not in importers:
-            name = node.op_type if standard else f"{node.domain}:{node.op_type}"
+            name = _word(node.op_type if standard else f"{node.domain}:{node.op_type}")
             missing.setdefault(name, f"{name} ({location(node, number)})")
     if missing:
         what = "operator is" if len(missing) == 1 else "operators are"
@@ -119,6 +128,11 @@ class _GraphImport:
     def _define(self, name: str, value: Value, where: str) -> None:
         if name in self._values:
             raise ModelError(f"{where}: name {name!r} is defined twice; expected distinct names")
+        if value.type.size_bytes > MAX_TENSOR_BYTES:
+            raise LimitError(
+                f"{where}: tensor {name!r} is too large; expected at most {MAX_TENSOR_BYTES} bytes, "
+                f"got {value.type}"
+            )
         self._values[name] = value
 
     def _initializer(self, tensor: onnx.TensorProto) -> Value:
@@ -189,23 +203,29 @@ class _GraphImport:
             onnx.checker.check_node(node, self._checker)
         except onnx.checker.ValidationError as error:
             what = str(error).split("\n==> Context")[0]
-            raise ModelError(f"{loc}: is not valid in opset {self._document.opset}: {_line(what)}") from None
+            raise ModelError(
+                f"{loc}: is not valid in opset {self._document.opset}: {one_line(what)}"
+            ) from None
 
     def _run_importer(self, foreign: ForeignNode) -> Sequence[Value]:
         try:
             results = onnx_importers()[foreign.op_type](foreign)
-        except ModelError as error:
+        except (ModelError, LimitError) as error:
             if str(error).startswith(foreign.loc):
                 raise
             raise type(error)(f"{foreign.loc}: {error}", hint=error.hint) from None
+        except MemoryError as error:
+            raise LimitError(f"{foreign.loc}: its result does not fit into memory: {error}") from None
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # Python or NumPy met operands or attributes that the operator does not define.
+            raise ModelError(
+                f"{foreign.loc}: can't be imported: {type(error).__name__}: {one_line(error)}",
+                hint=_FULL_CHECK,
+            ) from error
         for name in foreign.result_names[len(results) :]:
             if name:
                 raise foreign.unsupported(f"result {foreign.result_names.index(name)} ({name!r})")
         return results
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _array(tensor: onnx.TensorProto, where: str) -> Array:
@@ -213,7 +233,7 @@ def _array(tensor: onnx.TensorProto, where: str) -> Array:
     try:
         array: Array = onnx.numpy_helper.to_array(tensor)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"{where}: is damaged: {_line(str(error))}") from None
+        raise ModelError(f"{where}: is damaged: {one_line(error)}") from None
     return array
 
 
@@ -226,9 +246,9 @@ def _attribute(attribute: onnx.AttributeProto, loc: str) -> Any:
     where = f"{loc}: attribute {attribute.name!r}"
     match attribute.type:
         case onnx.AttributeProto.STRING:
-            return value.decode()
+            return _decoded(value, where)
         case onnx.AttributeProto.STRINGS:
-            return tuple(text.decode() for text in value)
+            return tuple(_decoded(text, where) for text in value)
         case onnx.AttributeProto.TENSOR:
             return _array(value, where)
         case onnx.AttributeProto.FLOAT | onnx.AttributeProto.INT:
@@ -237,3 +257,10 @@ def _attribute(attribute: onnx.AttributeProto, loc: str) -> Any:
             return tuple(value)
     kind = onnx.AttributeProto.AttributeType.Name(attribute.type)
     raise UnsupportedError(f"{where} is of kind {kind}; expected numbers, strings or a tensor")
+
+
+def _decoded(text: bytes, where: str) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise ModelError(f"{where} is damaged; expected UTF-8, got {text!r}") from None

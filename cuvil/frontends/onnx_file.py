@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -12,7 +12,8 @@ from typing import TypeAlias
 import onnx
 import onnx.external_data_helper
 import onnx.inliner
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from cuvil.errors import ModelError, UnsupportedError
 
@@ -30,7 +31,10 @@ _IMPOSTORS = (
         "fetch the model with `git lfs pull`",
     ),
     (b"PK\x03\x04", "is a zip archive, such as torch.save writes; expected an ONNX model", _EXPORT_HINT),
-    (b"\x80\x02", "is a Python pickle; expected an ONNX model", _EXPORT_HINT),
+    *(
+        (bytes((0x80, protocol)), "is a Python pickle; expected an ONNX model", _EXPORT_HINT)
+        for protocol in range(2, 6)
+    ),
     (b"<", "is a web page or XML; expected an ONNX model", "check where the file was downloaded from"),
     (b"\x89HDF", "is an HDF5 file; expected an ONNX model", "convert the model to ONNX first"),
 )
@@ -82,30 +86,53 @@ def read_document(source: Source) -> Document:
 
 
 def _read_file(path: Path) -> bytes:
-    if path.is_dir():
-        raise ModelError(f"{path}: is a folder; expected an ONNX file", hint=_MODEL_FOLDER_HINT)
     try:
         return path.read_bytes()
+    except IsADirectoryError:
+        raise ModelError(f"{path}: is a folder; expected an ONNX file", hint=_MODEL_FOLDER_HINT) from None
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file; expected an ONNX model") from None
-    except OSError as error:
-        raise ModelError(f"{path}: can't be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # ValueError: no path at all, such as one with a zero byte
+        raise ModelError(f"{str(path)!r}: can't be read: {getattr(error, 'strerror', error)}") from None
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"{where}: is empty; expected an ONNX model")
     for magic, what, hint in _IMPOSTORS:
         if data.startswith(magic):
             raise ModelError(f"{where}: {what}", hint=hint)
     try:
         return onnx.ModelProto.FromString(data)
     except DecodeError:
+        if _is_text(data):
+            raise ModelError(f"{where}: is a text file; expected an ONNX model") from None
         raise ModelError(
             f"{where}: is damaged or not an ONNX model; expected a protobuf message, got {len(data)} bytes "
             "that can't be decoded"
         ) from None
 
 
+def _is_text(data: bytes) -> bool:
+    """Whether the file begins like one for people; ONNX files begin with a byte below 32."""
+    return all(32 <= byte < 127 or byte in b"\t\r\n" for byte in data[:256])
+
+
+def _has_undecodable_text(message: Message) -> bool:
+    """Protobuf accepts any bytes in a string, and gives them out as bytes where they are not UTF-8."""
+    for field, value in message.ListFields():
+        items = value if isinstance(value, Iterable) and not isinstance(value, str | bytes) else (value,)
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            if any(map(_has_undecodable_text, items)):
+                return True
+        elif field.type == FieldDescriptor.TYPE_STRING and not all(isinstance(item, str) for item in items):
+            return True
+    return False
+
+
 def _check_model(proto: onnx.ModelProto, where: str) -> None:
+    if _has_undecodable_text(proto):
+        raise ModelError(f"{where}: is damaged: a text is not valid UTF-8")
     if proto.ir_version <= 0 or not proto.HasField("graph"):
         raise ModelError(
             f"{where}: is not an ONNX model; expected an ir_version and a graph, got neither or one"
@@ -152,7 +179,7 @@ def _load_external_data(proto: onnx.ModelProto, folder: Path | None, where: str)
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(
-                f"{where}: data of tensor {tensor.name!r} can't be read: {_line(error)}"
+                f"{where}: data of tensor {tensor.name!r} can't be read: {one_line(error)}"
             ) from None
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
@@ -166,9 +193,10 @@ def _without_functions(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     try:
         return onnx.inliner.inline_local_functions(proto)
     except (RuntimeError, ValueError) as error:
-        raise ModelError(f"{where}: functions can't be inlined: {_line(error)}") from None
+        raise ModelError(f"{where}: functions can't be inlined: {one_line(error)}") from None
 
 
-def _line(error: Exception) -> str:
-    """An error of another library as one line."""
-    return " ".join(str(error).split())
+def one_line(text: object) -> str:
+    """Text of another library, or of the model itself, as one line without control characters."""
+    words = " ".join(str(text).split())
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)

@@ -19,7 +19,7 @@ from cuvil.loops.build import KernelBuilder
 from cuvil.loops.contraction import Contraction, Span, split_columns, split_rows
 from cuvil.loops.kernel import Expr, fma
 from cuvil.ops.context import LowerContext
-from cuvil.ops.elementwise import ADD, DIV, MUL, SQRT, SUB, scalar_constant
+from cuvil.ops.elementwise import ADD, DIV, MUL, SQRT, SUB, check_dtype, common_dtype, scalar_constant
 from cuvil.ops.foreign import ForeignNode, Importer
 from cuvil.ops.movement import transposed
 from cuvil.ops.padding import PAD
@@ -33,8 +33,7 @@ def _infer_conv(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
     groups = attrs["groups"]
     n, height, width, channels = image.shape
     outputs, ky, kx, per_group = weights.shape
-    if image.dtype != FLOAT32 or weights.dtype != FLOAT32:
-        raise ModelError(f"conv: expected float32 operands, got {image} and {weights}")
+    check_dtype(common_dtype(operands), (FLOAT32,))
     if groups < 1 or channels != per_group * groups or outputs % groups:
         raise ModelError(
             f"conv: groups must divide the channels; expected {per_group} * groups input channels, "

@@ -6,6 +6,7 @@ There are no tables, no branches, at most one division, and only such integer op
 unit has on 64-bit lanes. An argument of another type is refused with `UnsupportedError`.
 
 `tests/numerics/fit_elementary.py` computes the coefficients; each list states its largest relative error.
+The stated bounds hold for all 2^32 arguments, as `tests/numerics/compiled.py` shows.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ ROOT_HALF_BITS = 0x3FE6_A09E_667F_3BCD
 def exp(x: Expr) -> Expr:
     """e^x.
 
-    Numerics: at most 0.54 ULP; exp(-inf) = 0, exp(inf) = inf, NaN for NaN; subnormal results are kept.
+    Numerics: at most 0.53 ULP; exp(-inf) = 0, exp(inf) = inf, NaN for NaN; subnormal results are kept.
     """
     _check_float32("exp", x)
     bounded = maximum(minimum(x, EXP_HIGHEST), EXP_LOWEST)
@@ -144,7 +145,7 @@ def exp(x: Expr) -> Expr:
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x).
 
-    Numerics: at most 0.54 ULP, down to the subnormal results of its left tail; sigmoid(-inf) = 0,
+    Numerics: at most 0.53 ULP, down to the subnormal results of its left tail; sigmoid(-inf) = 0,
     sigmoid(inf) = 1, NaN for NaN.
     """
     _check_float32("sigmoid", x)

@@ -19,7 +19,7 @@ from cuvil.loops.build import KernelBuilder
 from cuvil.loops.contraction import Contraction, Span, split_columns, split_rows
 from cuvil.loops.kernel import Expr
 from cuvil.ops.context import LowerContext
-from cuvil.ops.elementwise import ADD, MUL, scalar_constant
+from cuvil.ops.elementwise import ADD, MUL, check_dtype, common_dtype, scalar_constant
 from cuvil.ops.foreign import ForeignNode, Importer
 from cuvil.ops.movement import transposed
 from cuvil.ops.reshape import reshaped
@@ -28,8 +28,7 @@ from cuvil.ops.tiled import Tiled, emit_tiled, pack_panels
 
 def _infer_matmul(operands: Sequence[TensorType], _: Attrs) -> tuple[TensorType, ...]:
     left, right = operands
-    if left.dtype != right.dtype or left.dtype != FLOAT32:
-        raise ModelError(f"matmul: expected two float32 operands, got {left} and {right}")
+    check_dtype(common_dtype(operands), (FLOAT32,))
     if left.rank < 2 or right.rank < 2 or left.shape[-1] != right.shape[-2]:
         raise ModelError(f"matmul: the inner extents differ; got {left} and {right}")
     try:

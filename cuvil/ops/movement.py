@@ -205,7 +205,11 @@ def _split_sizes(node: ForeignNode, extent: int) -> tuple[int, ...]:
     sizes = integers(node, "split", 1, since=13)
     parts = len(node.result_names)
     if sizes is None:
-        parts = node.attrs.get("num_outputs", parts)
+        if node.attrs.get("num_outputs", parts) != parts:
+            raise ModelError(
+                f"{node.loc}: num_outputs is wrong; expected {parts}, as many as there are results, "
+                f"got {node.attrs['num_outputs']}"
+            )
         size = -(-extent // parts)
         sizes = tuple(max(0, min(size, extent - i * size)) for i in range(parts))
     if sum(sizes) != extent or len(sizes) != len(node.result_names) or min(sizes) < 0:

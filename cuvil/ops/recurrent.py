@@ -20,7 +20,7 @@ from cuvil.loops.contraction import Contraction, Span, Tile, emit_tile, split_co
 from cuvil.loops.kernel import Buffer, Expr
 from cuvil.ops.context import LowerContext
 from cuvil.ops.elementary import sigmoid, tanh
-from cuvil.ops.elementwise import ADD
+from cuvil.ops.elementwise import ADD, check_dtype, common_dtype
 from cuvil.ops.foreign import ForeignNode, Importer
 from cuvil.ops.matmul import multiplied
 from cuvil.ops.movement import CONCAT, sliced, transposed
@@ -34,6 +34,7 @@ _ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh")
 
 
 def _infer(operands: Sequence[TensorType], _: Attrs) -> tuple[TensorType, ...]:
+    check_dtype(common_dtype(operands), (FLOAT32,))
     x, recurrent, hidden, cell = operands
     steps, batch, gates = x.shape
     size = gates // GATES

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from cuvil.errors import ModelError
+from cuvil.exact import divide
 from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
-from cuvil.ir.types import BY_NUMPY_NAME, FLOAT32, Array, DType, Shape, TensorType
+from cuvil.ir.types import BOOL, BY_NUMPY_NAME, FLOAT32, Array, DType, Shape, TensorType
 from cuvil.loops.build import KernelBuilder
 from cuvil.loops.kernel import Expr, maximum, minimum, sqrt
 from cuvil.loops.reduce import LANES, TREE, emit_reduction
 from cuvil.ops.axes import all_axes, integers, one_axis
 from cuvil.ops.context import LowerContext
 from cuvil.ops.elementary import exp
+from cuvil.ops.elementwise import NUMBERS, check_dtype, common_dtype
 from cuvil.ops.foreign import ForeignNode, Importer
 from cuvil.ops.movement import EXPAND, transposed
 from cuvil.ops.reshape import reshaped
@@ -55,6 +57,7 @@ _REDUCTIONS = {
 
 def _infer_reduction(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     (operand,) = operands
+    check_dtype(operand.dtype, NUMBERS)
     axes: tuple[int, ...] = attrs["axes"]
     if list(axes) != list(range(axes[0], axes[0] + len(axes))) or not 0 <= axes[0] <= axes[-1] < operand.rank:
         raise ModelError(f"reduction: expected neighbouring axes in order, got {axes} of {operand}")
@@ -92,7 +95,7 @@ def _evaluate_reduction(name: str) -> Callable[[Sequence[Array], Attrs], tuple[A
         with np.errstate(all="ignore"):
             total = reduce_array(array.reshape(extents), reduction.numpy, reduction.neutral(_dtype(array)))
             if reduction.mean:
-                total = total / array.dtype.type(extents[1])
+                total = divide(total, np.asarray(extents[1], array.dtype))
         return (total.reshape(result.shape),)
 
     return evaluate
@@ -132,8 +135,9 @@ def _lower_reduction(ctx: LowerContext, node: Node) -> None:
 
 
 def _infer_same(operands: Sequence[TensorType], _: Attrs) -> tuple[TensorType, ...]:
-    if operands[0].dtype != FLOAT32 or operands[0].rank < 1:
-        raise ModelError(f"softmax: expected a float32 tensor with at least one axis, got {operands[0]}")
+    check_dtype(operands[0].dtype, (FLOAT32,))
+    if operands[0].rank < 1:
+        raise ModelError(f"softmax: expected a tensor with at least one axis, got {operands[0]}")
     return (operands[0],)
 
 
@@ -168,10 +172,11 @@ def _lower_softmax(ctx: LowerContext, node: Node) -> None:
 
 
 def _infer_layer_norm(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    check_dtype(common_dtype(operands), (FLOAT32,))
     x, *affine = operands
     normalized = x.shape[x.rank - attrs["axes"] :]
     for operand in affine:
-        if operand.shape != normalized or operand.dtype != FLOAT32:
+        if operand.shape != normalized:
             raise ModelError(f"layer_norm: expected scale and bias f32{list(normalized)}, got {operand}")
     return (x,)
 
@@ -233,6 +238,8 @@ def _import_reduction(op: OpDef, axes_since: int) -> Importer:
 
     def load(node: ForeignNode) -> list[Value]:
         x = node.operand(0)
+        if x.type.dtype == BOOL:
+            raise node.unsupported("element type bool")
         axes = integers(node, "axes", 1, axes_since)
         if not axes and node.attrs.get("noop_with_empty_axes", 0):
             return [x]

@@ -16,6 +16,9 @@ from cuvil.ops.context import LowerContext
 _SHORT_AXIS = 8
 """Below this extent, another axis makes a better inner loop."""
 
+_BLOCK = (64, 16)
+"""Rows and columns that a transpose reads at once: few enough for its cache lines to stay until used up."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -76,7 +79,7 @@ def emit_nest(b: KernelBuilder, result: Place, axes: Sequence[Axis], element: Ca
     if count(axes) == 0:
         return False
     y = b.output("y", result.value.type.dtype, (result.value.type.count,))
-    nest = _inner_last(collapse(axes))
+    nest = _blocked(_inner_last(collapse(axes)))
     source, target = as_expr(0, INT64), as_expr(result.offset, INT64)
     with ExitStack() as stack:
         for depth, axis in enumerate(nest):
@@ -93,3 +96,22 @@ def _inner_last(nest: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return nest
     inner = max(nest, key=lambda axis: (min(axis.extent, _SHORT_AXIS), axis.source == 1, axis.result == 1))
     return (*(axis for axis in nest if axis is not inner), inner)
+
+
+def _blocked(nest: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """A nest whose inner loop strides through the source: in blocks with the axis that does not."""
+    *outer, inner = nest
+    near = next((axis for axis in outer if axis.source == 1), None)
+    if near is None or abs(inner.source) <= 1:
+        return nest
+    rest = [axis for axis in outer if axis is not near]
+    (rows, row), (columns, column) = _split(inner, _BLOCK[0]), _split(near, _BLOCK[1])
+    return tuple(axis for axis in (*rest, rows, columns, column, row) if axis.extent > 1)
+
+
+def _split(axis: Axis, limit: int) -> tuple[Axis, Axis]:
+    """`axis` as equal blocks: the loop over them, and the largest one of at most `limit`."""
+    size = max(n for n in range(1, limit + 1) if axis.extent % n == 0)
+    return Axis(axis.extent // size, axis.source * size, axis.result * size), Axis(
+        size, axis.source, axis.result
+    )

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from cuvil.errors import ModelError
+from cuvil.errors import LimitError, ModelError
 from cuvil.ir.op import Attrs
 from cuvil.ir.types import Array
 from cuvil.ops.foreign import ForeignNode
+
+LARGEST_SPAN = 2**24
+"""Of a window, in elements along one axis; what is larger is damage, and would take forever."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ def windows_of(shape: Sequence[int], attrs: Attrs) -> tuple[Window, Window]:
 
     Raises:
         ModelError: the operand has another rank, or no window fits.
+        LimitError: a window is too large.
     """
     if len(shape) != 4:
         raise ModelError(f"operand has the wrong rank; expected [N, H, W, C], got {list(shape)}")
@@ -92,6 +96,8 @@ def windows_of(shape: Sequence[int], attrs: Attrs) -> tuple[Window, Window]:
 def _check(window: Window) -> None:
     if min(window.kernel, window.stride, window.dilation) < 1 or min(window.before, window.after) < 0:
         raise ModelError(f"window is not valid; expected positive sizes and strides, got {window}")
+    if window.span > LARGEST_SPAN:
+        raise LimitError(f"window is too large; expected a span of at most {LARGEST_SPAN}, got {window.span}")
     if max(window.before, window.after) >= window.span:
         raise ModelError(
             f"padding is as large as the window; expected less than {window.span}, "

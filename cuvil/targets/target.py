@@ -25,9 +25,6 @@ class Target:
     abi_name: str
     vector_bits: int
     vector_registers: int
-    elf_machine: int
-    elf_flags: int
-    l1_bytes: int
     l2_bytes: int
     emulator: str
     emulator_arguments: tuple[str, ...]

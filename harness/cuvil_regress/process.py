@@ -132,6 +132,7 @@ class Processes:
             _signal_group(child.pid, signal.SIGKILL)
             self._alive.discard(child.pid)
         child.wait()
+        _await_end_of_group(child.pid)
 
 
 def _wait(pid: int, timeout_s: float) -> bool:
@@ -143,6 +144,15 @@ def _wait(pid: int, timeout_s: float) -> bool:
         return bool(poller.poll(timeout_s * 1000))
     finally:
         os.close(descriptor)
+
+
+def _await_end_of_group(group: int) -> None:
+    """Wait for killed members to be gone: the kernel takes a moment for each, and init for the orphans."""
+    deadline = time.monotonic() + GRACE_S
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.002)
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

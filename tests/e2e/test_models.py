@@ -80,6 +80,36 @@ def test_small_models_agree_with_onnxruntime(model: onnx.ModelProto) -> None:
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
+def with_weights_as_inputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model with its float weights as inputs, so that none of them is folded or packed."""
+    fed = onnx.ModelProto.FromString(model.SerializeToString())
+    weights = {
+        initializer.name: numpy_helper.to_array(initializer)
+        for initializer in model.graph.initializer
+        if initializer.data_type == onnx.TensorProto.FLOAT
+    }
+    kept = [initializer for initializer in model.graph.initializer if initializer.name not in weights]
+    del fed.graph.initializer[:]
+    fed.graph.initializer.extend(kept)
+    for name, array in weights.items():
+        value = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, array.shape)
+        fed.graph.input.append(value)
+    return fed, weights
+
+
+@pytest.mark.parametrize(
+    "model",
+    [product(5, 30, 17), convolution(10, 3, 20, kernel=1), attention(9, 32, 4)],
+    ids=["mlp", "conv", "attention"],
+)
+def test_weights_fed_as_inputs_give_the_same_bits(model: onnx.ModelProto) -> None:
+    inputs = model_inputs(model)
+    fed, weights = with_weights_as_inputs(model)
+    (expected,) = cuvil.compile(model).run(inputs).values()
+    (actual,) = cuvil.compile(fed).run(inputs | weights).values()
+    np.testing.assert_array_equal(actual, expected)
+
+
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_threads_change_no_bit_and_do_run(num_threads: int) -> None:
     model = convolution(32, 8, 48)

@@ -11,6 +11,7 @@ import numpy as np
 from cuvil.ir.types import BOOL, DTYPES, FLOAT32, FLOAT64, INT32, INT64, Array, DType
 from cuvil.loops.build import KernelBuilder
 from cuvil.loops.kernel import (
+    Const,
     Expr,
     Kernel,
     Opcode,
@@ -28,6 +29,7 @@ EXTENT = 53
 """Neither a multiple of a vector width nor prime to all: vectors and every remainder run."""
 
 _MOST_STEPS = 14
+_CONSTANT_SHARE = 0.2
 _FLOATS, _INTEGERS = (FLOAT32, FLOAT64), (INT32, INT64)
 _SAME_SIZE = ((FLOAT32, INT32), (INT32, FLOAT32), (FLOAT64, INT64), (INT64, FLOAT64))
 _SPECIAL: dict[DType, list[float]] = {
@@ -57,6 +59,8 @@ class _Generator:
         return [expr for expr in self.pool if expr.dtype == dtype][-1]
 
     def _pick(self, dtype: DType) -> Expr:
+        if self._rng.random() < _CONSTANT_SHARE:
+            return Const(dtype.numpy.type(self._rng.choice(_SPECIAL[dtype])).item(), dtype)
         return self._rng.choice([expr for expr in self.pool if expr.dtype == dtype])
 
     def _arithmetic(self) -> Expr:
@@ -97,8 +101,12 @@ class _Generator:
         return binary(self._rng.choice(opcodes), self._pick(dtype), self._pick(dtype))
 
     def _bitcast(self) -> Expr:
+        """A NaN's own bits are not part of the contract, so it is made a number before."""
         source, target = self._rng.choice(_SAME_SIZE)
-        return bitcast(self._pick(source), target)
+        value = self._pick(source)
+        if source.kind == "float":
+            value = select(binary("eq", value, value), value, 0.0)
+        return bitcast(value, target)
 
 
 def random_kernel(seed: int) -> Kernel:

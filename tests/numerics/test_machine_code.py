@@ -13,7 +13,7 @@ from cuvil.loops.kernel import Kernel
 from tests.numerics.compiled import load, this_machine
 from tests.numerics.random_kernels import random_kernel, special_inputs
 
-SEEDS = range(40)
+SEEDS = range(60)
 
 
 def same_bits(actual: Array, expected: Array) -> bool:
