@@ -204,7 +204,8 @@ def _tally_floats(
     relative = np.where(finite & (reference != 0), error / np.abs(reference), 0.0)
     tally.max_rel_error = max(tally.max_rel_error, float(relative.max()))
     tally.max_ulp = max(tally.max_ulp or 0, _max_ulp(left[finite], right[finite].astype(dtype)))
-    _offer_worst(tally, start, nan | infinite, error, allowed)
+    share = _shares(wide, reference, error, allowed, policy, largest)
+    _offer_worst(tally, start, nan | infinite, error, share)
 
 
 def _beyond(
@@ -220,16 +221,41 @@ def _beyond(
 
 
 def _exceeds(actual: float, golden: float, policy: Policy, largest: float) -> bool:
+    error, allowed = _exactly(actual, golden, policy, largest)
+    return error > allowed
+
+
+def _exactly(actual: float, golden: float, policy: Policy, largest: float) -> tuple[Fraction, Fraction]:
+    """The error of an element, and what it is allowed."""
     exact = Fraction(golden)
     allowed = Fraction(policy.rtol) * abs(exact) + Fraction(policy.atol)
     allowed += Fraction(policy.atol_of_largest) * Fraction(largest)
-    return abs(Fraction(actual) - exact) > allowed
+    return abs(Fraction(actual) - exact), allowed
 
 
-def _offer_worst(tally: _Tally, start: int, misplaced: Array, error: Array, allowed: Array) -> None:
-    """The element with the greatest share of its allowance; a misplaced NaN or Inf outranks any error."""
+def _shares(
+    actual: Array, golden: Array, error: Array, allowed: Array, policy: Policy, largest: float
+) -> Array:
+    """Each error as a share of what is allowed, formed exactly where a float64 underflows or overflows."""
     share = np.where(error > 0, error / allowed, 0.0)
-    share[np.isnan(share)] = 1.0  # both overflowed: only the exact comparison knew
+    same_for_all = policy.atol > 0 or (policy.atol_of_largest > 0 and largest > 0)
+    tiny = (allowed < _COARSE) & (((golden != 0) & (policy.rtol > 0)) | same_for_all)
+    coarse = (error != 0) & (tiny | ~np.isfinite(error) | ~np.isfinite(allowed))
+    for index in np.flatnonzero(coarse):
+        share[index] = _exact_share(float(actual[index]), float(golden[index]), policy, largest)
+    return share
+
+
+def _exact_share(actual: float, golden: float, policy: Policy, largest: float) -> float:
+    error, allowed = _exactly(actual, golden, policy, largest)
+    try:
+        return float(error / allowed) if allowed else math.inf
+    except OverflowError:
+        return math.inf
+
+
+def _offer_worst(tally: _Tally, start: int, misplaced: Array, error: Array, share: Array) -> None:
+    """The element with the greatest share of its allowance; a misplaced NaN or Inf outranks any error."""
     share, error = np.where(misplaced, np.inf, share), np.where(misplaced, np.inf, error)
     candidates = np.flatnonzero(share == share.max())
     index = int(candidates[error[candidates].argmax()])

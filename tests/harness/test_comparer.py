@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -117,7 +117,14 @@ def test_relative_error_is_that_of_the_definition(both: tuple[Array, Array]) -> 
     assert found.max_rel_error == pytest.approx(expected, rel=1e-15) or math.isinf(found.max_rel_error)
 
 
+TINY = np.float64(2.22729893237e-313), np.array(2.22507386e-313)
+HUGE = np.array([1.7e308, 1.0]), np.array([-1.7e308, 1.0])
+
+
 @given(float_pairs(), st.sampled_from(POLICIES))
+@example(TINY, LOOSE)
+@example(HUGE, LOOSE)
+@example(HUGE, Policy("wide", "", 0.9))
 def test_the_worst_element_has_the_greatest_share(both: tuple[Array, Array], policy: Policy) -> None:
     actual, golden = both
     found = compare_tensor(actual, golden, policy)
