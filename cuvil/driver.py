@@ -14,6 +14,7 @@ from cuvil.codegen.module import describe, emit_module
 from cuvil.frontends.onnx import ImportedModel, load_onnx
 from cuvil.ir.graph import Graph
 from cuvil.ir.verify import verify_graph
+from cuvil.loops.verify import verify_kernel
 from cuvil.lower import lower_graph
 from cuvil.passes.canonicalize import canonicalize
 from cuvil.passes.choose_layouts import choose_layouts
@@ -83,6 +84,8 @@ def run_stages(source: Source | onnx.ModelProto, options: Options) -> Stages:
     graphs = run_passes(model.graph)
     graph = graphs[-1][1]
     program = lower_graph(graph, target)
+    for call in program.calls:
+        verify_kernel(call.kernel)
     plan = plan_memory(program)
     signature = _signature(program, graph)
     description = describe(model.name, signature, plan, target)
