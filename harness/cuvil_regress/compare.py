@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cuvil_regress import comparer, elf, tensors
+from cuvil_regress import policy as policies
 from cuvil_regress.comparer import Array, TensorComparison
 from cuvil_regress.errors import HarnessError, UsageError
 from cuvil_regress.judge import share_within
@@ -161,8 +162,8 @@ def _output_pair(
         theirs.size,
         differing,
         share_within(comparison),
-        _share_to_golden(a, *left, ours, policy),
-        _share_to_golden(b, *right, theirs, policy),
+        _share_to_golden(a, *left, ours),
+        _share_to_golden(b, *right, theirs),
         comparison.max_ulp,
         _describe(comparison, differing),
     )
@@ -199,13 +200,13 @@ def _read_tensor(run: Run, folder: Path, name: str) -> Array:
     return found[name]
 
 
-def _share_to_golden(
-    run: Run, cell: Cell, output: OutputResult, actual: Array, policy: Policy
-) -> float | None:
+def _share_to_golden(run: Run, cell: Cell, output: OutputResult, actual: Array) -> float | None:
+    """The share within the policy that the run itself was judged by."""
     golden = _read_tensor(run, run.workspace.golden(cell) / output.case, output.output)
     if golden.dtype.kind != actual.dtype.kind or golden.dtype.itemsize < actual.dtype.itemsize:
         return None
-    return share_within(comparer.compare_tensor(actual, golden, policy, model_dtype=actual.dtype.name))
+    judged_by = policies.load(run.report.policies["golden"])
+    return share_within(comparer.compare_tensor(actual, golden, judged_by, model_dtype=actual.dtype.name))
 
 
 def _goldens_differ(a: Run, b: Run, left: Cell, right: Cell) -> bool:

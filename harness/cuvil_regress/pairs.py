@@ -19,7 +19,8 @@ LibraryKind = Literal["model", "runtime"]
 
 @dataclass(frozen=True)
 class OutputPair:
-    """One output of one case in both runs. Shares are of the elements within the policy, 0 to 1.
+    """One output of one case in both runs. Shares are of the elements within the policy, 0 to 1: the
+    comparison's own for B to A, each run's golden policy for the golden.
 
     The shares against the golden are None where a run judged that output by none.
     """

@@ -132,7 +132,7 @@ def test_findings_that_read_the_same_are_told_once() -> None:
 def test_the_totals() -> None:
     found = [result("mlp", "x86_64-linux", "identical"), result("mlp", "riscv64-linux", "crash")]
     assert totals(report(found)) == "2 cells: 1 crash, 1 identical; 12.3 s; exit code 1"
-    assert totals(report(found[:1], 2)).startswith("1 cells of 2, interrupted: 1 identical")
+    assert totals(report(found[:1], 2)).startswith("1 cell of 2, interrupted: 1 identical")
 
 
 @pytest.mark.parametrize(

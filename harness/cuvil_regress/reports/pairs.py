@@ -13,7 +13,7 @@ from rich.text import Text
 from cuvil_regress.model import SCHEMA_VERSION
 from cuvil_regress.pairs import CLEAN_PAIR_VERDICTS, PAIR_VERDICTS, CellPair, RunComparison
 from cuvil_regress.reports.json import validated
-from cuvil_regress.reports.terminal import plain_table
+from cuvil_regress.reports.terminal import counted, plain_table
 
 FINDINGS_SHOWN = 8
 """Findings printed for a pair of cells; `compare.json` has them all."""
@@ -66,7 +66,7 @@ def totals(comparison: RunComparison) -> str:
     """All pairs in one line."""
     found = [pair.verdict for pair in comparison.pairs]
     counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in PAIR_VERDICTS if verdict in found)
-    return f"{len(found)} pairs: {counts}; exit code {comparison.exit_code}"
+    return f"{counted(len(found), 'pair')}: {counts}; exit code {comparison.exit_code}"
 
 
 def _table(pairs: Iterable[CellPair]) -> Table:

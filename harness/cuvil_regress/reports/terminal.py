@@ -92,8 +92,13 @@ def totals(report: Report) -> str:
     interrupted = "" if report.complete else f" of {len(report.planned)}, interrupted"
     seconds = report.elapsed_ns / 1e9
     return (
-        f"{len(report.results)} cells{interrupted}: {counts}; {seconds:.1f} s; exit code {report.exit_code}"
+        f"{counted(len(report.results), 'cell')}{interrupted}: {counts}; {seconds:.1f} s; "
+        f"exit code {report.exit_code}"
     )
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def plain_table(columns: Iterable[tuple[str, bool]]) -> Table:
