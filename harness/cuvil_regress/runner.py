@@ -34,6 +34,8 @@ class Options:
     compiler: str = "cuvil"
     python: str = field(default_factory=environment.this_python)
     workers: int = 2
+    captured: Path | None = None
+    """Folder of a run whose captures are taken over, so that both see the same models and inputs."""
 
 
 class Observer(Protocol):
@@ -118,7 +120,8 @@ def _set_up(matrix: Matrix, options: Options, workspace: Workspace, link: Path) 
         target: _find_launcher(target, compiler, processes, logs)
         for target in dict.fromkeys(cell.target for cell in matrix.cells)
     }
-    bench = Bench(workspace, matrix, processes, interpreter, link, compiler, launchers)
+    captured = Workspace(options.captured.resolve()) if options.captured else None
+    bench = Bench(workspace, matrix, processes, interpreter, link, compiler, launchers, captured)
     _keep_runtimes(bench)
     write_json(workspace.root / ENVIRONMENT, _environment(bench))
     return bench
