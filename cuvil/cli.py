@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-EPILOG = "exit codes: 0 done, 1 found (bisect), 2 usage, 3 model, 4 limit, 5 toolchain, 70 internal error"
+EPILOG = "exit codes: 0 done, 2 usage, 3 model, 4 limit, 5 toolchain, 70 internal error"
 EXIT_INTERRUPTED = 130
 MAX_THREADS = 1024  # the runtime's own limit
-EXIT_CHANGED = 1  # of `bisect`: a stage changes the result
+EXIT_CHANGED = 1
+BISECT_EPILOG = "exit codes: 0 no stage changes the result, 1 one does, else as `cuvil --help` says"
 DUMP_STAGES = ("import", "graph", "loops", "llvm", "assembly")
 
 
@@ -164,6 +165,7 @@ def _add_bisect(parser: argparse.ArgumentParser) -> None:
         metavar="R",
         help="allowed difference, as a share of an output's largest element (default: 1e-5); 0: no bit",
     )
+    parser.epilog = BISECT_EPILOG
     parser.set_defaults(run=_bisect)
 
 

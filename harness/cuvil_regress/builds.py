@@ -44,10 +44,10 @@ class Builds:
         place = self._place(side)
         return _command(place) if (place / _RECORD).is_file() else None
 
-    def make(self, side: Side, logs: Path) -> tuple[str, ...]:
+    def make(self, side: Side) -> tuple[str, ...]:
         """The command of the side's compiler, built now unless it has been before.
 
-        A build that fails or is interrupted leaves nothing behind.
+        A build that fails or is interrupted leaves nothing behind but its logs.
 
         Raises:
             BuildError: it can't be installed.
@@ -58,7 +58,7 @@ class Builds:
             if not (place / _RECORD).is_file():
                 shutil.rmtree(place, ignore_errors=True)
                 try:
-                    self._build(side, place, logs)
+                    self._build(side, place)
                 except BaseException:
                     shutil.rmtree(place, ignore_errors=True)
                     raise
@@ -67,37 +67,37 @@ class Builds:
     def _place(self, side: Side) -> Path:
         return self.folder / f"{side.kind}-{side.identity}-{sys.implementation.cache_tag}"
 
-    def _build(self, side: Side, place: Path, logs: Path) -> None:
-        self._step(side, [sys.executable, "-m", "venv", str(place)], logs / "venv.log")
-        with tempfile.TemporaryDirectory(prefix="cuvil-regress-source-") as source:
-            what = self._unpack(side, Path(source), logs) if side.kind == "commit" else side.path
-            install = ["install", "--disable-pip-version-check", "--no-input", f"{what}[{EXTRA}]"]
-            self._step(side, [str(place / "bin" / "python"), "-I", "-m", "pip", *install], logs / "pip.log")
+    def _build(self, side: Side, place: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="cuvil-regress-build-") as scratch:
+            self._step(side, "venv", [sys.executable, "-m", "venv", str(place)], scratch)
+            what = self._unpack(side, scratch) if side.kind == "commit" else side.path
+            pip = [str(place / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check"]
+            self._step(side, "pip", [*pip, "install", "--no-input", f"{what}[{EXTRA}]"], scratch)
         if not (place / "bin" / "cuvil").is_file():
             raise BuildError(f"{side.name}: its package has no command 'cuvil'")
         record = {"schema_version": 1, "name": side.name, "kind": side.kind, "identity": side.identity}
         write_json(place / _RECORD, record)
 
-    def _unpack(self, side: Side, source: Path, logs: Path) -> Path:
+    def _unpack(self, side: Side, scratch: str) -> Path:
         """The commit's files. An archive leaves no trace in the repository, as a work tree would."""
-        archive, tree = source / "source.tar", source / "tree"
+        archive, tree = Path(scratch, "source.tar"), Path(scratch, "source")
         command = ["git", "-C", str(side.path), "archive", "--format=tar", "-o", str(archive), side.identity]
-        self._step(side, command, logs / "archive.log")
+        self._step(side, "archive", command, scratch)
         with tarfile.open(archive) as tar:
             tar.extractall(tree, filter="data")
-        archive.unlink()
         return tree
 
-    def _step(self, side: Side, argv: list[str], log: Path) -> None:
+    def _step(self, side: Side, name: str, argv: list[str], scratch: str) -> None:
+        """Run a command of a build. What it leaves in its temporary folder when it is killed goes, too."""
+        log = self._place(side).with_name(f"{self._place(side).name}.{name}.log")
+        environment = {**_clean_environment(), "TMPDIR": scratch}
         try:
-            finished = self.processes.run(
-                argv, log=log, timeout_s=BUILD_TIMEOUT_S, environment=_clean_environment()
-            )
+            finished = self.processes.run(argv, log=log, timeout_s=BUILD_TIMEOUT_S, environment=environment)
         except OSError as error:
             reason = (error.strerror or "unknown reason").lower()
             raise ToolMissingError(f"{argv[0]}: can't be started: {reason}") from error
         if finished.code != 0 or finished.timed_out:
-            raise BuildError(f"{side.name}: can't be built: {_last_error(finished)}", hint=f"log: {log}")
+            raise BuildError(f"{side.name}: can't be built: {_last_error(finished)}", hint=f"see {log}")
 
 
 def default_folder() -> Path:
@@ -129,11 +129,16 @@ def _clean_environment() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if not _FOREIGN_VARIABLES.fullmatch(name)}
 
 
+_TELLING = (r"[A-Z]\w*(Error|Exception): \S", r"(error|ERROR|fatal): \S")
+"""How the lines begin that say most about a failed installation, the best first."""
+
+
 def _last_error(finished: Finished) -> str:
-    """What a failed installation said that tells most: its last line that begins like an error, else the
-    last line."""
     if finished.timed_out:
         return f"it took longer than {BUILD_TIMEOUT_S:.0f} s"
     lines = [line.strip() for line in finished.stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(\w*Error|error|fatal)\b", line, re.IGNORECASE)]
-    return (errors or lines or [f"exit code {finished.code}"])[-1]
+    for pattern in _TELLING:
+        found = [line for line in lines if re.match(pattern, line)]
+        if found:
+            return found[-1]
+    return (lines or [f"exit code {finished.code}"])[-1]

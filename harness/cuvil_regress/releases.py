@@ -24,7 +24,6 @@ from cuvil_regress.runs import Run, Selection, open_run
 from cuvil_regress.sides import Git, Side, find_side
 
 ROLES = ("baseline", "candidate")
-BUILDS = "builds"
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Settings:
     """How two releases are compared.
 
     Attributes:
-        folder: Where the runs and the logs of the builds go; must be new or empty.
+        folder: Where the runs go; must be new or empty.
         cache: Where builds are kept.
         matrix: The matrix file of the runs; a side that is a run already decides their cells.
         repository: The repository whose refs are meant.
@@ -70,11 +69,12 @@ def compare_releases(names: tuple[str, str], settings: Settings, audience: Audie
     processes = Processes()
     git = Git(settings.repository, processes, settings.folder / "logs")
     sides = tuple(find_side(name, git) for name in names)
-    runs = {side: _opened(side, settings) for side in sides if side.kind == "run"}
+    different = tuple(dict.fromkeys(sides))
+    runs = {side: _opened(side, settings) for side in different if side.kind == "run"}
     # Whatever can be wrong with a request is told before minutes are spent on its builds.
-    cells = _matrix(settings, list(runs.values())) if len(runs) < len(set(sides)) else None
+    cells = _matrix(settings, list(runs.values())) if len(runs) < len(different) else None
     builds = Builds(settings.cache, processes)
-    commands = {side: _built(side, builds, settings, audience) for side in sides if side not in runs}
+    commands = {side: _built(side, builds, audience) for side in different if side not in runs}
     pair: list[Run] = []
     for role, side in zip(ROLES, sides, strict=True):
         if side in runs:
@@ -98,14 +98,14 @@ def _matrix(settings: Settings, runs: Sequence[Run]) -> Matrix:
     return replace(loaded, cells=settings.selection.of(cells, str(settings.matrix)))
 
 
-def _built(side: Side, builds: Builds, settings: Settings, audience: Audience) -> tuple[str, ...]:
+def _built(side: Side, builds: Builds, audience: Audience) -> tuple[str, ...]:
     known = builds.find(side)
     if known is not None:
         audience.say(f"{_exactly(side)}: was built before")
         return known
     audience.say(f"{_exactly(side)}: building in an environment of its own")
     start = time.monotonic()
-    command = builds.make(side, settings.folder / BUILDS / side.identity[:12])
+    command = builds.make(side)
     audience.say(f"{_exactly(side)}: built in {time.monotonic() - start:.0f} s")
     return command
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from cuvil_regress.errors import ToolMissingError, UsageError
 from cuvil_regress.pairs import SideKind
 from cuvil_regress.process import Finished, Processes
-from cuvil_regress.workspace import RESULTS
+from cuvil_regress.workspace import CELLS, RESULTS
 
 GIT_TIMEOUT_S = 60.0
 NEAREST_SHOWN = 3
@@ -124,7 +124,8 @@ def nearest(text: str, names: Sequence[str]) -> str | None:
 def _no_side(text: str, reason: str, hint: str | None = None) -> UsageError:
     path = Path(text)
     if path.is_dir():
-        hint = "a run that was killed leaves cells.jsonl alone; run it again"
+        killed = (path / CELLS).is_file()
+        hint = f"a run that was killed leaves {CELLS} alone; run it again" if killed else hint
         return UsageError(f"{text}: holds no {RESULTS}; {_EXPECTED}", hint=hint)
     if path.exists():
         return UsageError(f"{text}: is a file, but no wheel; {_EXPECTED}")

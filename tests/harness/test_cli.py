@@ -43,7 +43,7 @@ def test_the_list_of_cells(capsys: pytest.CaptureFixture[str]) -> None:
         (["matrix", "run", "alone.toml"], 2, "'golden': no such folder; expected the goldens in '../golden'"),
         (["matrix", "run", "alone.toml", "--only", "*/lstm/*"], 2, "--only '*/lstm/*': matches no cell"),
         (["matrix", "run", MATRIX, "--python", "/dev/null"], 2, "is not a Python interpreter"),
-        (["compare", "absent", "absent"], 2, "absent: no such folder"),
+        (["compare", "absent", "absent"], 2, "'absent': no such folder"),
         (["golden", "verify"], 2, "--golden 'golden': no such folder"),
         (["golden", "verify", "--golden", "."], 1, ""),
         (["golden", "verify", "--golden", ".", "--model", "mpl"], 2, "did you mean 'mlp'?"),

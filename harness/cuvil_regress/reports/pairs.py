@@ -57,7 +57,7 @@ def print_comparison(console: Console, comparison: RunComparison) -> None:
     """Print the table, what was found, and the totals."""
     for letter, side in zip("AB", (comparison.side_a, comparison.side_b), strict=True):
         console.print(f"{letter}: {side}", soft_wrap=True)
-    console.print(f"shares of elements within the policy {comparison.policy}; size, compile: B by A\n")
+    console.print(f"shares of elements within the policy {comparison.policy}; size, compile: B against A\n")
     console.print(_table(comparison.pairs))
     for pairs in _alike(comparison.pairs):
         _print_findings(console, pairs)
@@ -74,21 +74,16 @@ def totals(comparison: RunComparison) -> str:
     )
 
 
+_COLUMNS = (
+    *(("model", False), ("target", False), ("verdict", False), ("same bits", False)),
+    *(("B to A", True), ("A to\ngolden", True), ("B to\ngolden", True)),
+    *(("symbols", False), ("size", True), ("compile", True)),
+)
+"""Headers, and whether numbers stand below."""
+
+
 def _table(pairs: Iterable[CellPair]) -> Table:
-    headers = (
-        "model",
-        "target",
-        "verdict",
-        "same bits",
-        "B to A",
-        "A to\ngolden",
-        "B to\ngolden",
-        "symbols",
-        "size",
-        "compile",
-    )
-    numbers = ("to", "size", "compile")
-    table = plain_table((header, any(word in header for word in numbers)) for header in headers)
+    table = plain_table(_COLUMNS)
     for pair in pairs:
         table.add_row(
             pair.model,
@@ -99,20 +94,20 @@ def _table(pairs: Iterable[CellPair]) -> Table:
             format_share(pair.share_a_to_golden),
             format_share(pair.share_b_to_golden),
             _format_symbols(pair),
-            format_ratio(pair.build_a.size_bytes, pair.build_b.size_bytes),
-            format_ratio(pair.build_a.compile_ns, pair.build_b.compile_ns),
+            format_change(pair.build_a.size_bytes, pair.build_b.size_bytes),
+            format_change(pair.build_a.compile_ns, pair.build_b.compile_ns),
         )
     return table
 
 
-def format_ratio(a: int | None, b: int | None) -> str:
-    """B as a multiple of A; only what is equal is called 1."""
+def format_change(a: int | None, b: int | None) -> str:
+    """How much more B is than A, in percent; only what is equal is called the same."""
     if not a or b is None:
         return "-"
     if a == b:
-        return "1"
-    ratio = f"{b / a:.2f}"
-    return ratio if float(ratio) != 1 else f"{b / a:.5f}"
+        return "same"
+    percent = (b / a - 1) * 100
+    return f"{percent:+.0f}%" if abs(percent) >= 9.5 else f"{percent:+.2g}%"
 
 
 def format_share(share: float | None) -> str:
