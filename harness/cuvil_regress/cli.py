@@ -273,6 +273,8 @@ def _compare(options: argparse.Namespace) -> int:
     pairs.print_comparison(console, comparison)
     if options.keep:
         console.print(f"  {folder}", soft_wrap=True)
+    elif comparison.exit_code != EXIT_CLEAN:
+        console.print("  --keep keeps both runs, with their logs")
     if options.output is not None:
         _write(options.output, pairs.render(comparison))
         console.print(f"  {options.output}", soft_wrap=True)

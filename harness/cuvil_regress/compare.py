@@ -89,6 +89,8 @@ def _verdict(
         verdicts.append("incomparable")
     if any(change.removed for change in symbols):
         verdicts.append("abi-changed")
+    if left.clean and not right.clean:
+        verdicts.append("regressed")
     return min(verdicts, key=PAIR_VERDICTS.index)
 
 
@@ -103,6 +105,8 @@ def _findings(a: Run, b: Run, left: Result, right: Result, outputs: tuple[Output
             yield f"{lacking}: {run.name} has no such output ({result.verdict})"
         if not result.outputs and not other.outputs:
             yield f"{run.name} has no outputs ({result.verdict}: {result.message})"
+    if left.clean and not right.clean and outputs:
+        yield f"{b.name}: its own run is not clean any more: {right.verdict}: {right.message}"
     for output in outputs:
         if output.message:
             yield f"{output.id}: {output.message}"

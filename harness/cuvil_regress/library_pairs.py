@@ -14,7 +14,9 @@ from cuvil_regress.pairs import Build, LibraryKind, MetadataChange, SymbolChange
 from cuvil_regress.runs import Run
 
 _TOLD_ELSEWHERE = frozenset({"library", "nodes"})
-"""Metadata that says what the report has anyway, or is too long: nodes are counted."""
+"""Metadata that the report has anyway, or that is too long: nodes are counted."""
+_VERSION = "compiler.version"
+"""Stands above the whole report."""
 
 
 def symbol_changes(a: Run, b: Run, left: Result, right: Result) -> Iterator[SymbolChange]:
@@ -56,7 +58,7 @@ def metadata_changes(a: Run, b: Run, left: Result, right: Result) -> Iterator[Me
     if old is None or new is None:
         return
     for key in dict.fromkeys([*old, *new]):
-        if old.get(key) != new.get(key):
+        if key != _VERSION and old.get(key) != new.get(key):
             yield MetadataChange(key, old.get(key), new.get(key))
 
 

@@ -9,7 +9,7 @@ from cuvil_regress.errors import EXIT_CLEAN, EXIT_ENVIRONMENT, EXIT_FINDINGS
 from cuvil_regress.model import Cell
 
 PairVerdict = Literal[
-    "incomparable", "mismatch", "abi-changed", "environment", "within-tolerance", "identical"
+    "incomparable", "mismatch", "abi-changed", "regressed", "environment", "within-tolerance", "identical"
 ]
 """What two cells are to each other, most telling first."""
 
