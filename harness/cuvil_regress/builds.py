@@ -69,10 +69,14 @@ class Builds:
 
     def _build(self, side: Side, place: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="cuvil-regress-build-") as scratch:
-            self._step(side, "venv", [sys.executable, "-m", "venv", str(place)], scratch)
+            venv = self._step(side, "venv", [sys.executable, "-m", "venv", str(place)], scratch)
+            if venv.code != 0:
+                hint = "on Debian and Ubuntu `apt-get install python3-venv` brings it"
+                raise ToolMissingError(f"venv: {_last_error(venv)}", hint=hint)
             what = self._unpack(side, scratch) if side.kind == "commit" else side.path
             pip = [str(place / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check"]
-            self._step(side, "pip", [*pip, "install", "--no-input", f"{what}[{EXTRA}]"], scratch)
+            installed = self._step(side, "pip", [*pip, "install", "--no-input", f"{what}[{EXTRA}]"], scratch)
+            self._require(side, installed, "pip")
         if not (place / "bin" / "cuvil").is_file():
             raise BuildError(f"{side.name}: its package has no command 'cuvil'")
         record = {"schema_version": 1, "name": side.name, "kind": side.kind, "identity": side.identity}
@@ -82,22 +86,30 @@ class Builds:
         """The commit's files. An archive leaves no trace in the repository, as a work tree would."""
         archive, tree = Path(scratch, "source.tar"), Path(scratch, "source")
         command = ["git", "-C", str(side.path), "archive", "--format=tar", "-o", str(archive), side.identity]
-        self._step(side, "archive", command, scratch)
+        self._require(side, self._step(side, "archive", command, scratch), "archive")
         with tarfile.open(archive) as tar:
             tar.extractall(tree, filter="data")
         return tree
 
-    def _step(self, side: Side, name: str, argv: list[str], scratch: str) -> None:
+    def _step(self, side: Side, name: str, argv: list[str], scratch: str) -> Finished:
         """Run a command of a build. What it leaves in its temporary folder when it is killed goes, too."""
-        log = self._place(side).with_name(f"{self._place(side).name}.{name}.log")
         environment = {**_clean_environment(), "TMPDIR": scratch}
         try:
-            finished = self.processes.run(argv, log=log, timeout_s=BUILD_TIMEOUT_S, environment=environment)
+            return self.processes.run(
+                argv, log=self._log(side, name), timeout_s=BUILD_TIMEOUT_S, environment=environment
+            )
         except OSError as error:
             reason = (error.strerror or "unknown reason").lower()
             raise ToolMissingError(f"{argv[0]}: can't be started: {reason}") from error
+
+    def _require(self, side: Side, finished: Finished, name: str) -> None:
         if finished.code != 0 or finished.timed_out:
-            raise BuildError(f"{side.name}: can't be built: {_last_error(finished)}", hint=f"see {log}")
+            hint = f"see {self._log(side, name)}"
+            raise BuildError(f"{side.name}: can't be built: {_last_error(finished)}", hint=hint)
+
+    def _log(self, side: Side, name: str) -> Path:
+        place = self._place(side)
+        return place.with_name(f"{place.name}.{name}.log")
 
 
 def default_folder() -> Path:

@@ -69,21 +69,20 @@ def compare_releases(names: tuple[str, str], settings: Settings, audience: Audie
     processes = Processes()
     git = Git(settings.repository, processes, settings.folder / "logs")
     sides = tuple(find_side(name, git) for name in names)
-    different = tuple(dict.fromkeys(sides))
-    runs = {side: _opened(side, settings) for side in different if side.kind == "run"}
+    bench = _Bench(settings, audience, Builds(settings.cache, processes))
+    finished = {side: _opened(side, settings) for side in dict.fromkeys(sides) if side.kind == "run"}
+    new = [side for side in dict.fromkeys(sides) if side not in finished]
     # Whatever can be wrong with a request is told before minutes are spent on its builds.
-    cells = _matrix(settings, list(runs.values())) if len(runs) < len(different) else None
-    builds = Builds(settings.cache, processes)
-    commands = {side: _built(side, builds, audience) for side in different if side not in runs}
-    pair: list[Run] = []
+    cells = _matrix(settings, list(finished.values())) if new else None
+    commands = {side: bench.build(side) for side in new}
+    runs: list[Run] = []
     for role, side in zip(ROLES, sides, strict=True):
-        if side in runs:
-            pair.append(runs[side])
-        else:
-            assert cells is not None
-            captured = next(iter([*runs.values(), *pair]), None)
-            pair.append(_ran(role, side, commands[side], cells, captured, settings, audience))
-    return compare.compare_runs(*_told_apart(pair), settings.policy)
+        if cells is None or side in finished:
+            runs.append(finished[side])
+            continue
+        captured = next(iter([*finished.values(), *runs]), None)
+        runs.append(bench.run(role, side, commands[side], cells, captured))
+    return compare.compare_runs(*_told_apart(runs), settings.policy)
 
 
 def _opened(side: Side, settings: Settings) -> Run:
@@ -98,41 +97,41 @@ def _matrix(settings: Settings, runs: Sequence[Run]) -> Matrix:
     return replace(loaded, cells=settings.selection.of(cells, str(settings.matrix)))
 
 
-def _built(side: Side, builds: Builds, audience: Audience) -> tuple[str, ...]:
-    known = builds.find(side)
-    if known is not None:
-        audience.say(f"{_exactly(side)}: was built before")
-        return known
-    audience.say(f"{_exactly(side)}: building in an environment of its own")
-    start = time.monotonic()
-    command = builds.make(side)
-    audience.say(f"{_exactly(side)}: built in {time.monotonic() - start:.0f} s")
-    return command
+@dataclass(frozen=True)
+class _Bench:
+    """Builds and runs sides, and tells so."""
 
+    settings: Settings
+    audience: Audience
+    builds: Builds
 
-def _ran(
-    role: str,
-    side: Side,
-    command: Sequence[str],
-    cells: Matrix,
-    captured: Run | None,
-    settings: Settings,
-    audience: Audience,
-) -> Run:
-    """Run the matrix by one side's compiler."""
-    audience.say(f"{role} {_exactly(side)}: running")
-    options = runner.Options(
-        settings.folder / role,
-        shlex.join(command),
-        settings.python,
-        settings.workers,
-        captured.workspace.root if captured else None,
-    )
-    with audience.observe() as observer:
-        report = runner.run(cells, options, observer)
-    if not report.complete:
-        raise KeyboardInterrupt
-    return replace(open_run(options.output_dir), name=side.name, kind=side.kind, identity=side.identity)
+    def build(self, side: Side) -> tuple[str, ...]:
+        """The command of the side's compiler."""
+        known = self.builds.find(side)
+        if known is not None:
+            self.audience.say(f"{_exactly(side)}: was built before")
+            return known
+        self.audience.say(f"{_exactly(side)}: building in an environment of its own")
+        start = time.monotonic()
+        command = self.builds.make(side)
+        self.audience.say(f"{_exactly(side)}: built in {time.monotonic() - start:.0f} s")
+        return command
+
+    def run(self, role: str, side: Side, command: Sequence[str], cells: Matrix, captured: Run | None) -> Run:
+        """Run the matrix by the side's compiler."""
+        self.audience.say(f"{role} {_exactly(side)}: running")
+        options = runner.Options(
+            self.settings.folder / role,
+            shlex.join(command),
+            self.settings.python,
+            self.settings.workers,
+            captured.workspace.root if captured else None,
+        )
+        with self.audience.observe() as observer:
+            report = runner.run(cells, options, observer)
+        if not report.complete:
+            raise KeyboardInterrupt
+        return replace(open_run(options.output_dir), name=side.name, kind=side.kind, identity=side.identity)
 
 
 def _exactly(side: Side) -> str:
