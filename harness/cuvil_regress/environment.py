@@ -18,7 +18,7 @@ import numpy as np
 
 from cuvil_regress.errors import ToolMissingError, UsageError
 from cuvil_regress.model import MACHINES, SCHEMA_VERSION
-from cuvil_regress.process import Finished, Processes
+from cuvil_regress.process import Finished, NotStartedError, Processes
 
 QUESTION_TIMEOUT_S = 120.0
 """Time for a tool to say its version."""
@@ -124,7 +124,7 @@ def probe_interpreter(executable: str, processes: Processes, log: Path) -> Inter
     try:
         finished = processes.run([executable, "-c", _PROBE], log=log, timeout_s=QUESTION_TIMEOUT_S)
         answer = json.loads(finished.stdout)
-    except (OSError, json.JSONDecodeError) as error:
+    except (NotStartedError, json.JSONDecodeError) as error:
         raise UsageError(f"--python {executable!r}: is not a Python interpreter that runs") from error
     folder = answer["folder"]
     return Interpreter(
@@ -162,9 +162,9 @@ def ask_compiler(argv: tuple[str, ...], processes: Processes, log: Path) -> Comp
     name = shlex.join(argv)
     try:
         finished = processes.run([*argv, "doctor", "--json"], log=log, timeout_s=QUESTION_TIMEOUT_S)
-    except OSError as error:
+    except NotStartedError as error:
         raise ToolMissingError(
-            f"compiler {name!r}: can't be started: {(error.strerror or 'unknown reason').lower()}",
+            f"compiler {name!r}: can't be started: {error}",
             hint="install it (`pip install cuvil-compiler`), or name another by --compiler",
         ) from error
     try:
@@ -241,8 +241,8 @@ def _emulator_version(name: str, path: str, processes: Processes, logs: Path) ->
     log = logs / f"{name}.log"
     try:
         finished = processes.run([path, "--version"], log=log, timeout_s=QUESTION_TIMEOUT_S)
-    except OSError as error:
-        raise ToolMissingError(f"{name}: can't be started: {(error.strerror or '').lower()}") from error
+    except NotStartedError as error:
+        raise ToolMissingError(f"{name}: can't be started: {error}") from error
     found = re.search(r"version ((\d+)\.(\d+)[.\d]*)", finished.stdout)
     if not found:
         raise ToolMissingError(f"{name}: doesn't tell its version; {describe_exit(finished)}")

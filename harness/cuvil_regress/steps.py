@@ -22,7 +22,7 @@ from cuvil_regress.environment import (
 from cuvil_regress.errors import HarnessError, ToolMissingError
 from cuvil_regress.matrix import Matrix
 from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict
-from cuvil_regress.process import Finished, Processes
+from cuvil_regress.process import Finished, NotStartedError, Processes
 from cuvil_regress.scan import scan
 from cuvil_regress.workspace import Workspace
 
@@ -137,7 +137,7 @@ def run(bench: Bench, cell: Cell) -> Outcome:
     log = bench.workspace.log(cell, "run")
     try:
         finished = bench.processes.run(argv, log=log, timeout_s=bench.matrix.timeouts_s["run"])
-    except OSError as error:
+    except NotStartedError as error:
         return refused("run", _not_started(argv, error))
     faults = run_faults(finished, expected, MACHINES[cell.target].packages, emulated=bool(launcher.prefix))
     return outcome("run", finished.elapsed_ns, faults, log=bench.workspace.relative(log))
@@ -191,7 +191,7 @@ def _execute(
     timeout_s = bench.matrix.timeouts_s[command.step]
     try:
         finished = bench.processes.run(command.argv, log=log, timeout_s=timeout_s, environment=environment)
-    except OSError as error:
+    except NotStartedError as error:
         return refused(command.step, _not_started(command.argv, error))
     faults = _command_faults(command, finished)
     return outcome(command.step, finished.elapsed_ns, faults, log=bench.workspace.relative(log))
@@ -209,9 +209,8 @@ def _command_faults(command: _Command, finished: Finished) -> list[Fault]:
     return []
 
 
-def _not_started(argv: Sequence[str], error: OSError) -> ToolMissingError:
-    reason = (error.strerror or "unknown reason").lower()
-    return ToolMissingError(f"{shlex.quote(argv[0])}: can't be started: {reason}")
+def _not_started(argv: Sequence[str], error: NotStartedError) -> ToolMissingError:
+    return ToolMissingError(f"{shlex.quote(argv[0])}: can't be started: {error}")
 
 
 def said(finished: Finished) -> tuple[str, str]:
