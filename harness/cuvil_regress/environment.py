@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -214,6 +214,8 @@ class Launcher:
     prefix: tuple[str, ...] = ()
     emulator: str | None = None
     version: str | None = None
+    arguments: tuple[str, ...] = ()
+    """The emulator's, those that name no folder: they say which processor it is."""
 
 
 def find_launcher(tools: TargetTools, processes: Processes, logs: Path) -> Launcher:
@@ -234,7 +236,16 @@ def find_launcher(tools: TargetTools, processes: Processes, logs: Path) -> Launc
     if tools.sysroot is None or not tools.sysroot.is_dir():
         raise ToolMissingError(f"{tools.target}: the target's C library is not installed", hint=hint)
     sysroot = () if "-L" in tools.emulator_arguments else ("-L", str(tools.sysroot))
-    return Launcher((path, *tools.emulator_arguments, *sysroot), name, version)
+    return Launcher((path, *tools.emulator_arguments, *sysroot), name, version, _processor(tools))
+
+
+def _processor(tools: TargetTools) -> tuple[str, ...]:
+    """The emulator's arguments without `-L FOLDER`."""
+    words = list(tools.emulator_arguments)
+    if "-L" in words:
+        start = words.index("-L")
+        del words[start : start + 2]
+    return tuple(words)
 
 
 def _emulator_version(name: str, path: str, processes: Processes, logs: Path) -> str:
@@ -255,7 +266,7 @@ def _emulator_version(name: str, path: str, processes: Processes, logs: Path) ->
 
 
 def to_json(
-    interpreter: Interpreter, compiler: Compiler | None, launchers: Iterable[Launcher]
+    interpreter: Interpreter, compiler: Compiler | None, launchers: Mapping[str, Launcher]
 ) -> dict[str, object]:
     """The versions that a run depends on; names neither the host nor its folders."""
     return {
@@ -271,7 +282,11 @@ def to_json(
             "numpy": interpreter.numpy,
         },
         "compiler": {"version": compiler.version, "llvm": compiler.llvm} if compiler else None,
-        "emulators": {each.emulator: each.version for each in launchers if each.emulator},
+        "emulators": {
+            target: {"name": each.emulator, "version": each.version, "arguments": list(each.arguments)}
+            for target, each in launchers.items()
+            if each.emulator
+        },
     }
 
 

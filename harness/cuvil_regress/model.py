@@ -21,6 +21,7 @@ Verdict = Literal[
     "abi-conflict",
     "timeout",
     "emulator-failure",
+    "wrong-isa",
     "crash",
     "run-failure",
     "golden-damaged",

@@ -155,7 +155,9 @@ def _keep_runtimes(bench: Bench) -> None:
 
 
 def _environment(bench: Bench) -> dict[str, object]:
-    found = [each for each in bench.launchers.values() if isinstance(each, environment.Launcher)]
+    found = {
+        target: each for target, each in bench.launchers.items() if isinstance(each, environment.Launcher)
+    }
     compiler = None if isinstance(bench.compiler, ToolMissingError) else bench.compiler
     return environment.to_json(bench.interpreter, compiler, found)
 

@@ -77,6 +77,7 @@ EXTRA = {
 }
 BEFORE = {
     "crash": "*(volatile int *)8 = 1;",
+    "illegal": '__asm__ volatile("ud2");',
     "crash-special": "if (matches(1, inputs)) *(volatile int *)8 = 1;",
     "hang": "for (volatile int i = 0;;) i = i + 1;",
     "undefined": "nobody_defines_this();",

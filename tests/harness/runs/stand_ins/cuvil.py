@@ -12,7 +12,12 @@ EMULATORS = {"aarch64-linux": "qemu-aarch64", "riscv64-linux": "qemu-riscv64"}
 
 def doctor() -> int:
     targets = {
-        target: {**place, "elf_machine": 0, "emulator": EMULATORS.get(target), "emulator_arguments": []}
+        target: {
+            **place,
+            "elf_machine": 0,
+            "emulator": EMULATORS.get(target),
+            "emulator_arguments": ["-cpu", "cortex-a76"] if target in EMULATORS else [],
+        }
         for target, place in json.loads(os.environ["STAND_IN_TOOLS"]).items()
     }
     print(
