@@ -115,13 +115,22 @@ def _add_matrix(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="the Python that has the PyTorch (default: this one)",
     )
-    run.add_argument("--only", metavar="GLOB", help="only cells whose id matches, e.g. '*/lstm/*'")
+    _add_selection(run)
     run.add_argument("--workers", type=_positive, default=2, metavar="N", help="cells at a time (default: 2)")
     run.set_defaults(command=_matrix_run)
     listing = commands.add_parser("list", help="print the ids of all cells", epilog=EPILOG)
     listing.add_argument("matrix", type=Path, metavar="MATRIX", help="the matrix file")
-    listing.add_argument("--only", metavar="GLOB", help="only cells whose id matches")
+    _add_selection(listing)
     listing.set_defaults(command=_matrix_list)
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-k",
+        dest="selection",
+        metavar="EXPRESSION",
+        help="only cells whose id has these words, e.g. 'lstm and not riscv64'",
+    )
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
@@ -187,8 +196,8 @@ def _matrix_run(options: argparse.Namespace) -> int:
     from cuvil_regress.reports import terminal
 
     loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
-    if options.only is not None:
-        loaded = loaded.select(options.only)
+    if options.selection is not None:
+        loaded = loaded.select(options.selection)
     loaded.require_golden()
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = options.output_dir or runner.make_folder(Path("runs"), f"{options.matrix.stem}-{stamp}")
@@ -219,7 +228,7 @@ def _matrix_list(options: argparse.Namespace) -> int:
     from cuvil_regress import matrix, models, policy
 
     loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
-    for cell in (loaded.select(options.only) if options.only is not None else loaded).cells:
+    for cell in (loaded if options.selection is None else loaded.select(options.selection)).cells:
         print(cell.id)
     return EXIT_CLEAN
 
