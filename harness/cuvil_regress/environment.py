@@ -95,6 +95,8 @@ class Compiler:
     version: str
     llvm: str
     targets: Mapping[str, TargetTools | ToolMissingError]
+    digest: str = ""
+    """Of the compiler's own files; empty when it doesn't tell."""
 
     def tools(self, target: str) -> TargetTools:
         """What a target's libraries are run by.
@@ -180,7 +182,8 @@ def _parse_doctor(argv: tuple[str, ...], answer: Mapping[str, Any]) -> Compiler:
     if answer["schema_version"] != 1:
         raise ValueError(f"schema_version {answer['schema_version']!r}")
     targets = {name: _parse_target(name, entry) for name, entry in answer["targets"].items()}
-    return Compiler(argv, str(answer["version"]), str(answer["llvm"]), targets)
+    digest = str(answer.get("digest", ""))
+    return Compiler(argv, str(answer["version"]), str(answer["llvm"]), targets, digest)
 
 
 def _parse_target(name: str, entry: Mapping[str, Any]) -> TargetTools | ToolMissingError:

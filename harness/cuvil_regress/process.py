@@ -43,6 +43,11 @@ class Finished:
     stderr: str
 
 
+def new_mark() -> str:
+    """The beginning of environment variables that no other run has."""
+    return f"{descendants.PREFIX}{uuid.uuid4().hex}"
+
+
 class Processes:
     """The commands of one run: starts them, and can end all those that are alive.
 
@@ -51,8 +56,8 @@ class Processes:
     half-started command.
     """
 
-    def __init__(self) -> None:
-        self.mark = f"{descendants.PREFIX}{uuid.uuid4().hex}"
+    def __init__(self, mark: str | None = None) -> None:
+        self.mark = mark or new_mark()
         """What the environment variables of all commands of this run begin with."""
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()

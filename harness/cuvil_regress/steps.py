@@ -156,6 +156,8 @@ def _attempt(bench: Bench, compiler: Compiler, launcher: Launcher, cell: Cell, n
     except NotStartedError as error:
         return refused("run", _not_started(argv, error))
     faults = run_faults(finished, expected, MACHINES[cell.target].packages, emulated=bool(launcher.prefix))
+    if faults:
+        bench.workspace.require_room()
     return outcome("run", finished.elapsed_ns, faults, log=bench.workspace.relative(log))
 
 
@@ -210,6 +212,8 @@ def _execute(
     except NotStartedError as error:
         return refused(command.step, _not_started(command.argv, error))
     faults = _command_faults(command, finished)
+    if faults:
+        bench.workspace.require_room()
     return outcome(command.step, finished.elapsed_ns, faults, log=bench.workspace.relative(log))
 
 

@@ -21,6 +21,7 @@ emulator-once)
         kill -SEGV $$
     fi
     ;;
+emulator-hang) sleep 600 ;;
 emulator-exit-*) exit "${STAND_IN_FAULT#emulator-exit-}" ;;
 esac
 shift $(($# - 4)) # -cpu CPU -L SYSROOT
