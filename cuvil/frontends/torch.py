@@ -106,7 +106,7 @@ def _quiet(torch: Any) -> Iterator[None]:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            # What tracing freezes in the user's code is for the user to know; PyTorch's own only checks shapes.
+            # What tracing freezes in the user's code is the user's to know; PyTorch's own checks shapes.
             warnings.simplefilter("always", torch.jit.TracerWarning)
             warnings.filterwarnings("ignore", category=torch.jit.TracerWarning, module=r"torch\.")
             if switch is not None:
