@@ -110,14 +110,23 @@ bool check_file(const char *path, Message message) {
 void *load(const char *path, Message message) {
   // A path without a slash would be looked up in the loader's own directories.
   char *absolute = realpath(path, nullptr);
-  // Constructors of a library may set flush-to-zero; the caller's state is not theirs to change.
   FloatStateKeeper keeper;
+  const uint64_t before = control_bits(read_float_state());
   void *handle = absolute == nullptr ? nullptr : dlopen(absolute, RTLD_NOW | RTLD_LOCAL);
+  // Start-up code that -ffast-math links in sets flush-to-zero: it would change all that the process computes.
+  const uint64_t after = control_bits(read_float_state());
   if (handle == nullptr) {
     const char *reason = absolute == nullptr ? strerror(errno) : dlerror();
     write_message(message, "'%s': cannot be loaded: %s", path, reason == nullptr ? "unknown reason" : reason);
   }
   free(absolute);
+  if (handle != nullptr && after != before) {
+    write_message(message,
+                  "'%s': its start-up code changes the floating-point state; expected control bits %#llx, got %#llx",
+                  path, (unsigned long long)before, (unsigned long long)after);
+    dlclose(handle);
+    return nullptr;
+  }
   return handle;
 }
 
