@@ -16,7 +16,9 @@ from cuvil_regress.errors import UsageError
 from cuvil_regress.model import MACHINES, SCHEMA_VERSION, Cell
 
 AXES = ("torch", "model", "target")
-DEFAULT_TIMEOUTS_S: Mapping[str, float] = {"capture": 300.0, "compile": 300.0, "run": 300.0}
+DEFAULT_TIMEOUTS_S: Mapping[str, float] = dict.fromkeys(
+    ("capture", "compile", "abi", "run", "compare"), 300.0
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 

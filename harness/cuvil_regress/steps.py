@@ -8,11 +8,13 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from cuvil_regress import isolated
 from cuvil_regress.environment import (
     Compiler,
     Interpreter,
@@ -26,6 +28,8 @@ from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict
 from cuvil_regress.process import Finished, NotStartedError, Processes
 from cuvil_regress.scan import scan
 from cuvil_regress.workspace import Workspace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -97,25 +101,43 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
     launcher = bench.launchers[cell.target]
     if isinstance(bench.compiler, ToolMissingError) or isinstance(launcher, ToolMissingError):
         return Scan(refused("abi", _first_error(bench.compiler, launcher)))
-    libraries = [bench.workspace.library(cell), bench.workspace.runtime(cell.target)]
+    work = partial(
+        scan,
+        [bench.workspace.library(cell), bench.workspace.runtime(cell.target)],
+        target=cell.target,
+        torch_lib_dirs=bench.interpreter.torch_lib_dirs,
+        sysroot=bench.compiler.tools(cell.target).sysroot,
+    )
     try:
-        report = scan(
-            libraries,
-            target=cell.target,
-            torch_lib_dirs=bench.interpreter.torch_lib_dirs,
-            sysroot=bench.compiler.tools(cell.target).sysroot,
-        )
+        report = isolate(bench, cell, "abi", work)
     except ToolMissingError as error:
         return Scan(refused("abi", error))
     except HarnessError as error:
         faults = [fault("abi-conflict", f"abi: {error}", hint=error.hint or "")]
         return Scan(outcome("abi", time.monotonic_ns() - start, faults))
+    if isinstance(report, Fault):
+        return Scan(outcome("abi", time.monotonic_ns() - start, [report]))
     found = [Fault("abi-conflict", finding) for finding in report.findings]
     return Scan(
         outcome("abi", time.monotonic_ns() - start, found),
         sum(library.conflicts for library in report.libraries),
         sum(library.missing for library in report.libraries),
     )
+
+
+def isolate(bench: Bench, cell: Cell, step: str, work: Callable[[], T]) -> T | Fault:
+    """What `work` returns in a process of its own; a fault where that took too long or failed."""
+    log, timeout_s = bench.workspace.log(cell, step), bench.matrix.timeouts_s[step]
+    try:
+        return isolated.call(bench.processes, work, log=log, timeout_s=timeout_s)
+    except NotStartedError as error:
+        return refused(step, _not_started(["python"], error)).faults[0]
+    except isolated.CallFailedError as error:
+        finished = error.finished
+        if finished.timed_out:
+            return fault("timeout", f"{step}: {describe_exit(finished)}")
+        message = f"{step}: {said(finished)[0]}"
+        return fault("run-failure", message, file=bench.workspace.relative(log), hint="see the step's log")
 
 
 def _first_error(*values: object) -> ToolMissingError:
