@@ -131,12 +131,22 @@ void *load(const char *path, Message message) {
   char *absolute = fresh_name(path);
   // Constructors of a library may set flush-to-zero; the caller's state is not theirs to change.
   FloatStateKeeper keeper;
+  const uint64_t before = control_bits(read_float_state());
   void *handle = absolute == nullptr ? nullptr : dlopen(absolute, RTLD_NOW | RTLD_LOCAL);
+  // Start-up code that -ffast-math links in sets flush-to-zero: it would change all that the process computes.
+  const uint64_t after = control_bits(read_float_state());
   if (handle == nullptr) {
     const char *reason = absolute == nullptr ? strerror(errno) : dlerror();
     write_message(message, "'%s': cannot be loaded: %s", path, reason == nullptr ? "unknown reason" : reason);
   }
   free(absolute);
+  if (handle != nullptr && after != before) {
+    write_message(message,
+                  "'%s': its start-up code changes the floating-point state; expected control bits %#llx, got %#llx",
+                  path, (unsigned long long)before, (unsigned long long)after);
+    dlclose(handle);
+    return nullptr;
+  }
   return handle;
 }
 
