@@ -141,10 +141,7 @@ def _import_top_k(node: ForeignNode) -> list[Value]:
     """Results are sorted whether `sorted` asks for it or not."""
     x = node.operand(0)
     axis = one_axis(node, node.attrs.get("axis", -1), x.type.rank)
-    if node.opset < 10:
-        k = node.attrs["k"]
-    else:
-        k = int(node.constant(1, "k").reshape(()))
+    k = node.attrs["k"] if node.opset < 10 else int(node.constant(1, "k").reshape(()))
     if not 0 <= k <= x.type.shape[axis]:
         raise ModelError(f"{node.loc}: k is out of range; expected 0 to {x.type.shape[axis]}, got {k}")
     attrs = {"k": k, "largest": bool(node.attrs.get("largest", 1)), "nan_first": False}

@@ -1,4 +1,4 @@
-"""The best elements along an axis: order of equals and of NaN, element types, and the operators made of it."""
+"""The best elements along an axis: order of equals and of NaN, element types, ArgMax and ArgMin."""
 
 from __future__ import annotations
 
