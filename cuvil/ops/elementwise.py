@@ -21,9 +21,6 @@ FLOATS = (FLOAT32, FLOAT64)
 INTS = (INT32, INT64)
 NUMBERS = FLOATS + INTS
 
-LARGEST_EXPONENT = 8
-"""Of a power that is written out as products."""
-
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
     """The common shape by ONNX's (and NumPy's) multidirectional rule.
@@ -185,41 +182,6 @@ def _import_mod(node: ForeignNode) -> list[Value]:
     return [node.emit(REM if node.attrs.get("fmod", 0) else MOD, [node.operand(0), node.operand(1)])]
 
 
-def _import_pow(node: ForeignNode) -> list[Value]:
-    """Constant exponents that basic operations express.
-
-    Numerics: one rounding an operation: x**3 is `(x * x) * x`, x**0.5 is `sqrt(x)`, x**-2 is `1 / (x * x)`.
-    """
-    base, exponent = node.operand(0), node.constant(1, "exponent")
-    if exponent.size != 1:
-        raise node.unsupported(f"an exponent of shape {list(exponent.shape)}")
-    power = float(exponent.reshape(()))
-    result = _power(node, base, power)
-    if result is None:
-        raise node.unsupported(f"exponent {power!r} on {base.type.dtype.name}")
-    return [result]
-
-
-def _power(node: ForeignNode, base: Value, power: float) -> Value | None:
-    if power == 0:
-        return node.builder.constant(np.ones(base.type.shape, base.type.dtype.numpy))
-    if power in range(1, LARGEST_EXPONENT + 1):
-        return _repeated(node, base, int(power))
-    if base.type.dtype.kind != "float":
-        return None
-    if power in range(-LARGEST_EXPONENT, 0):
-        return node.emit(RECIPROCAL, [_repeated(node, base, -int(power))])
-    root = node.emit(SQRT, [base]) if power in (0.5, -0.5) else None
-    return node.emit(RECIPROCAL, [root]) if root is not None and power < 0 else root
-
-
-def _repeated(node: ForeignNode, base: Value, times: int) -> Value:
-    value = base
-    for _ in range(times - 1):
-        value = node.emit(MUL, [value, base])
-    return value
-
-
 ONNX: dict[str, Importer] = {
     "Add": importer(ADD, 2),
     "Sub": importer(SUB, 2),
@@ -229,7 +191,6 @@ ONNX: dict[str, Importer] = {
     "Abs": importer(ABS, 1),
     "Sqrt": importer(SQRT, 1),
     "Reciprocal": importer(RECIPROCAL, 1),
-    "Pow": _import_pow,
     "Mod": _import_mod,
     "Sum": _variadic(ADD),
     "Max": _variadic(MAXIMUM),

@@ -23,6 +23,7 @@ from cuvil.ops.axes import one_axis
 from cuvil.ops.context import LowerContext
 from cuvil.ops.elementwise import ADD, MUL, check_arity, check_dtype
 from cuvil.ops.foreign import ForeignNode, Importer
+from cuvil.ops.movement import sliced, transposed
 from cuvil.ops.reshape import reshaped
 
 Combine = Callable[[Expr, Expr], Expr]
@@ -211,41 +212,81 @@ def _nd_views(
     return view, reshaped(node, indices, (batch, count, depth)), places, block
 
 
-# The Elements forms: an index replaces the position along one axis. The other positions become constant
-# indices, so that each element names its whole place.
+# The Elements forms: an index replaces the position along one axis. With that axis last, each of the other
+# positions is a batch with indices of its own.
 
 
 def _import_gather_elements(node: ForeignNode) -> list[Value]:
     data, indices = node.operand(0), node.operand(1)
-    view, at = _element_views(node, data, indices)
-    value = node.emit(GATHER_PLACES, [view, at], {"places": data.type.shape})
-    return [reshaped(node, value, indices.type.shape)]
+    axis = _element_axis(node, data, indices)
+    for other, size in enumerate(indices.type.shape):
+        if other != axis and size < data.type.shape[other]:
+            data = sliced(node, data, other, 0, size)
+    rows = [_as_rows(node, value, axis) for value in (data, indices)]
+    value = node.emit(GATHER_PLACES, rows, {"places": (data.type.shape[axis],)})
+    return [_from_rows(node, value, indices.type.shape, axis)]
 
 
 def _import_scatter_elements(node: ForeignNode) -> list[Value]:
     data, indices, updates = (node.operand(i) for i in range(3))
+    axis = _element_axis(node, data, indices)
     if updates.type.shape != indices.type.shape:
         raise ModelError(
             f"{node.loc}: updates do not fit; expected {list(indices.type.shape)}, got {updates.type}"
         )
-    view, at = _element_views(node, data, indices)
+    attrs: dict[str, Any] = {"reduction": node.attrs.get("reduction", "none")}
+    pairs = enumerate(zip(indices.type.shape, data.type.shape, strict=True))
+    if all(size == extent for other, (size, extent) in pairs if other != axis):
+        rows = [_as_rows(node, value, axis) for value in (data, indices, updates)]
+        value = node.emit(SCATTER_PLACES, rows, attrs | {"places": (data.type.shape[axis],)})
+        return [_from_rows(node, value, data.type.shape, axis)]
+    view, at = _element_views(node, data, indices, axis)
     flat = reshaped(node, updates, (1, updates.type.count, 1))
-    attrs = {"places": data.type.shape, "reduction": node.attrs.get("reduction", "none")}
-    return [reshaped(node, node.emit(SCATTER_PLACES, [view, at, flat], attrs), data.type.shape)]
+    value = node.emit(SCATTER_PLACES, [view, at, flat], attrs | {"places": data.type.shape})
+    return [reshaped(node, value, data.type.shape)]
 
 
-def _element_views(node: ForeignNode, data: Value, indices: Value) -> tuple[Value, Value]:
-    """Data as one batch of single elements, and for each index the whole place [1, count, rank]."""
-    rank = data.type.rank
-    axis = one_axis(node, node.attrs.get("axis", 0), rank)
-    if indices.type.rank != rank:
+def _element_axis(node: ForeignNode, data: Value, indices: Value) -> int:
+    """The axis that indices go along, counted from the front.
+
+    Raises:
+        ModelError: the shapes do not fit.
+    """
+    axis = one_axis(node, node.attrs.get("axis", 0), data.type.rank)
+    if indices.type.rank != data.type.rank:
         raise ModelError(f"{node.loc}: ranks differ; got {data.type} and {indices.type}")
     for other, (size, extent) in enumerate(zip(indices.type.shape, data.type.shape, strict=True)):
         if other != axis and size > extent:
             raise ModelError(
-                f"{node.loc}: indices do not fit axis {other}; got {data.type} and {indices.type}"
+                f"{node.loc}: indices do not fit axis {other}; expected at most {extent}, got {indices.type}"
             )
     _check_indices(indices.type)
+    return axis
+
+
+def _axis_last(rank: int, axis: int) -> list[int]:
+    return [*(other for other in range(rank) if other != axis), axis]
+
+
+def _as_rows(node: ForeignNode, value: Value, axis: int) -> Value:
+    """`value` as [rows, extent, 1] along `axis`."""
+    extent = value.type.shape[axis]
+    rows = math.prod(n for other, n in enumerate(value.type.shape) if other != axis)
+    return reshaped(node, transposed(node, value, _axis_last(value.type.rank, axis)), (rows, extent, 1))
+
+
+def _from_rows(node: ForeignNode, value: Value, shape: Shape, axis: int) -> Value:
+    perm = _axis_last(len(shape), axis)
+    moved = reshaped(node, value, [shape[other] for other in perm])
+    return transposed(node, moved, [perm.index(other) for other in range(len(shape))])
+
+
+def _element_views(node: ForeignNode, data: Value, indices: Value, axis: int) -> tuple[Value, Value]:
+    """Data as one batch of single elements, and for each index the whole place [1, count, rank].
+
+    For indices that leave a part of the other axes alone: those positions become constants.
+    """
+    rank = data.type.rank
     own = np.arange(rank) == axis
     grid = np.moveaxis(np.indices(indices.type.shape, np.int64), 0, -1)
     rest = np.where(own, 0, grid).reshape(1, -1, rank).astype(indices.type.dtype.numpy)

@@ -24,7 +24,6 @@ _CONSTANT_OPERANDS = {
     "Split": (1,),
     "Squeeze": (1,),
     "Unsqueeze": (1,),
-    "Pow": (1,),
     "Range": (0, 1, 2),
     "ConstantOfShape": (0,),
     "Dropout": (1, 2),

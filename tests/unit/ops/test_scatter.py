@@ -8,7 +8,7 @@ import pytest
 from cuvil.errors import ModelError
 from cuvil.frontends.onnx import load_onnx
 from cuvil.ops.scatter import GATHER_PLACES, SCATTER_PLACES
-from tests.judging import judge, one_node, special
+from tests.judging import Case, judge, one_node, special
 from tests.unit.ops.support import check_model, model_of, random
 
 INDICES = np.array([[[1, 2], [-1, 0], [0, -3]], [[0, 0], [9, 9], [-9, 1]]], np.int64)
@@ -46,6 +46,17 @@ def test_elements_along_an_axis(axis: int) -> None:
     for reduction in ("none", "add", "mul", "max", "min"):
         attrs = {"axis": axis, "reduction": reduction}
         check_model("ScatterElements", operands, attrs, operands=("x", "i", "u"), opset=18)
+
+
+def test_elements_may_leave_a_part_of_the_other_axes_alone() -> None:
+    data, updates = random((3, 4, 5)), random((2, 2, 5), seed=2)
+    indices = np.array([[[0, 1, 2, -1, 0]] * 2, [[2, 0, 0, 1, 1]] * 2], np.int32)
+    operands = {"x": data, "i": indices, "u": updates}
+    (y,) = check_model("ScatterElements", operands, {"axis": 0}, operands=("x", "i", "u"), opset=18)
+    np.testing.assert_array_equal(y[:, 2:], data[:, 2:])
+    graph = load_onnx(model_of("GatherElements", {"x": data, "i": indices})).graph
+    expected = np.take_along_axis(data[:, :2], indices.astype(np.int64), axis=0)
+    np.testing.assert_array_equal(judge(Case(graph, [data, indices]))[0], expected)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
