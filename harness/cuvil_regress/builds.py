@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cuvil_regress.errors import HarnessError, ToolMissingError, UsageError
-from cuvil_regress.process import Finished, Processes
+from cuvil_regress.process import Finished, NotStartedError, Processes, run_on_the_side
 from cuvil_regress.sides import Side
 from cuvil_regress.workspace import write_json
 
@@ -95,12 +95,15 @@ class Builds:
         """Run a command of a build. What it leaves in its temporary folder when it is killed goes, too."""
         environment = {**_clean_environment(), "TMPDIR": scratch}
         try:
-            return self.processes.run(
-                argv, log=self._log(side, name), timeout_s=BUILD_TIMEOUT_S, environment=environment
+            return run_on_the_side(
+                self.processes,
+                argv,
+                log=self._log(side, name),
+                timeout_s=BUILD_TIMEOUT_S,
+                environment=environment,
             )
-        except OSError as error:
-            reason = (error.strerror or "unknown reason").lower()
-            raise ToolMissingError(f"{argv[0]}: can't be started: {reason}") from error
+        except NotStartedError as error:
+            raise ToolMissingError(f"{argv[0]}: can't be started: {error}") from error
 
     def _require(self, side: Side, finished: Finished, name: str) -> None:
         if finished.code != 0 or finished.timed_out:

@@ -125,7 +125,7 @@ class _Bench:
             shlex.join(command),
             self.settings.python,
             self.settings.workers,
-            captured.workspace.root if captured else None,
+            captured=captured.workspace.root if captured else None,
         )
         with self.audience.observe() as observer:
             report = runner.run(cells, options, observer)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cuvil_regress.errors import ToolMissingError, UsageError
 from cuvil_regress.pairs import SideKind
-from cuvil_regress.process import Finished, Processes
+from cuvil_regress.process import Finished, NotStartedError, Processes, run_on_the_side
 from cuvil_regress.workspace import CELLS, RESULTS
 
 GIT_TIMEOUT_S = 60.0
@@ -48,8 +48,8 @@ class Git:
         """
         argv = ["git", "-C", str(self.folder), *arguments]
         try:
-            return self.processes.run(argv, log=self.logs / "git.log", timeout_s=GIT_TIMEOUT_S)
-        except OSError as error:
+            return run_on_the_side(self.processes, argv, log=self.logs / "git.log", timeout_s=GIT_TIMEOUT_S)
+        except NotStartedError as error:
             raise ToolMissingError(
                 "git: can't be started, and a ref needs it", hint="`apt-get install git`"
             ) from error
