@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from cuvil_regress import report_commands
 from cuvil_regress.errors import (
     EXIT_CLEAN,
     EXIT_FINDINGS,
@@ -28,7 +29,7 @@ from cuvil_regress.errors import (
 )
 
 EPILOG = "exit codes: 0 clean, 1 findings, 2 usage, 3 environment, 70 internal, 130 interrupted"
-EXTRA_MODULES = ("rich", "jsonschema", "elftools", "pandas")
+EXTRA_MODULES = ("rich", "jsonschema", "elftools", "pandas", "jinja2", "markupsafe")
 """What the extra `regress` of the distribution brings."""
 
 
@@ -87,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_matrix(commands.add_parser("matrix", help="run a matrix of cells, or list it", epilog=EPILOG))
     _add_compare(commands.add_parser("compare", help="compare two finished runs", epilog=EPILOG))
+    report_commands.add_report(
+        commands.add_parser("report", help="render a run's reports again", epilog=EPILOG)
+    )
     _add_golden(commands.add_parser("golden", help="refresh or verify the golden tensors", epilog=EPILOG))
     _add_abi(commands.add_parser("abi", help="scan libraries for ABI conflicts", epilog=EPILOG))
     return parser
@@ -116,12 +120,17 @@ def _add_matrix(parser: argparse.ArgumentParser) -> None:
         help="the Python that has the PyTorch (default: this one)",
     )
     run.add_argument("--only", metavar="GLOB", help="only cells whose id matches, e.g. '*/lstm/*'")
+    run.add_argument("--shard", metavar="I/N", help="only part I of N, as `matrix plan` splits the matrix")
     run.add_argument("--workers", type=_positive, default=2, metavar="N", help="cells at a time (default: 2)")
     run.set_defaults(command=_matrix_run)
     listing = commands.add_parser("list", help="print the ids of all cells", epilog=EPILOG)
     listing.add_argument("matrix", type=Path, metavar="MATRIX", help="the matrix file")
     listing.add_argument("--only", metavar="GLOB", help="only cells whose id matches")
     listing.set_defaults(command=_matrix_list)
+    plan = commands.add_parser("plan", help="split a matrix over machines", epilog=EPILOG)
+    report_commands.add_plan(plan)
+    gather = commands.add_parser("gather", help="merge the runs of all shards", epilog=EPILOG)
+    report_commands.add_gather(gather)
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
@@ -183,10 +192,12 @@ def _positive(text: str) -> int:
 
 
 def _matrix_run(options: argparse.Namespace) -> int:
-    from cuvil_regress import environment, matrix, models, policy, runner
-    from cuvil_regress.reports import terminal
+    from cuvil_regress import environment, matrix, models, policy, runner, shards
+    from cuvil_regress.reports import documents, terminal
 
     loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
+    if options.shard is not None:
+        loaded = shards.select(loaded, options.shard)
     if options.only is not None:
         loaded = loaded.select(options.only)
     loaded.require_golden()
@@ -198,6 +209,7 @@ def _matrix_run(options: argparse.Namespace) -> int:
     with _ending_on_sigterm(), terminal.ProgressObserver(console) as observer:
         report = runner.run(loaded, settings, observer)
     terminal.print_report(console, report, folder)
+    documents.append_summary(report)
     return report.exit_code
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import time
@@ -20,10 +19,11 @@ from cuvil_regress.errors import ToolMissingError, UsageError
 from cuvil_regress.matrix import Matrix
 from cuvil_regress.model import Cell, Report, Result
 from cuvil_regress.process import Processes
+from cuvil_regress.reports import documents
 from cuvil_regress.reports import json as report_json
 from cuvil_regress.schedule import Schedule
 from cuvil_regress.steps import Bench
-from cuvil_regress.workspace import CELLS, ENVIRONMENT, RESULTS, Workspace, write_json
+from cuvil_regress.workspace import CELLS, ENVIRONMENT, Workspace, write_json
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def run(matrix: Matrix, options: Options, observer: Observer) -> Report:
     Raises:
         UsageError: the output folder is in use, or an option can't be right.
     """
-    workspace = Workspace(_fresh_folder(options.output_dir))
+    workspace = Workspace(fresh_folder(options.output_dir))
     start = time.monotonic_ns()
     with TemporaryDirectory(prefix="cuvil-regress-") as link:
         bench = _set_up(matrix, options, workspace, Path(link))
@@ -65,7 +65,7 @@ def run(matrix: Matrix, options: Options, observer: Observer) -> Report:
 
             results = Schedule(bench, finished).run(options.workers)
     report = _report(matrix, bench, results, time.monotonic_ns() - start)
-    write_json(workspace.root / RESULTS, report_json.render(report))
+    documents.write_all(report, workspace)
     return report
 
 
@@ -93,7 +93,12 @@ def _cannot_make(path: Path, error: OSError) -> UsageError:
     return UsageError(f"folder of the run: {str(path)!r} can't be made: {reason}", hint=hint)
 
 
-def _fresh_folder(path: Path) -> Path:
+def fresh_folder(path: Path) -> Path:
+    """Make the folder of a run where the user wants it.
+
+    Raises:
+        UsageError: it is in use, or can't be made or written to.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(
             f"--output-dir {str(path)!r}: exists already; expected a new or an empty folder",
@@ -172,7 +177,7 @@ def _line_writer(path: Path) -> Iterator[Callable[[Result], None]]:
     with path.open("w", encoding="utf-8") as file:
 
         def write(result: Result) -> None:
-            file.write(json.dumps(report_json.render_result(result), allow_nan=False) + "\n")
+            file.write(report_json.render_line(result))
             file.flush()
 
         yield write

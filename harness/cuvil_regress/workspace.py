@@ -13,6 +13,11 @@ from cuvil_regress.model import Cell
 RESULTS = "results.json"
 CELLS = "cells.jsonl"
 ENVIRONMENT = "environment.json"
+HTML = "report.html"
+MARKDOWN = "summary.md"
+JUNIT = "junit.xml"
+
+FOLDERS = ("captures", "goldens", "libraries", "logs", "outputs", "runtimes")
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,14 @@ class Workspace:
 
 def write_json(path: Path, document: Mapping[str, object]) -> None:
     """Write a JSON file completely or not at all."""
+    write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file completely or not at all."""
     temporary = path.with_name(path.name + ".part")
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(document, file, indent=2, allow_nan=False)
-        file.write("\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -44,6 +44,11 @@ def render_result(result: Result) -> dict[str, Any]:
     }
 
 
+def render_line(result: Result) -> str:
+    """One finished cell as a line of `cells.jsonl`."""
+    return json.dumps(render_result(result), allow_nan=False) + "\n"
+
+
 def read(path: Path) -> Report:
     """Read a `results.json`.
 
