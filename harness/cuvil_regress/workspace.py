@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +18,12 @@ ENVIRONMENT = "environment.json"
 HTML = "report.html"
 MARKDOWN = "summary.md"
 JUNIT = "junit.xml"
+PLAN = "plan.json"
 
 FOLDERS = ("captures", "goldens", "libraries", "logs", "outputs", "runtimes")
+"""What a run holds by cell, by group and by target."""
+
+_ROOM_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,24 @@ class Workspace:
         """The log of a step; the capture's is shared by the targets."""
         place = cell.group if step == "capture" else cell.id
         return self.root / "logs" / place / f"{step}.log"
+
+    def clear(self, cell: Cell, *, group: bool) -> None:
+        """Remove what an earlier attempt left of a cell, and of its `group` where nothing of that is kept."""
+        places = [self.library(cell).parent, self.outputs(cell), self.root / "logs" / cell.id]
+        if group:
+            places += [self.capture(cell), self.golden(cell)]
+        for place in places:
+            if place.exists():
+                shutil.rmtree(place)
+
+    def require_room(self) -> None:
+        """Write a little: a command that failed may have failed for want of space.
+
+        Raises:
+            OSError: the folder can't be written to, or is full.
+        """
+        with tempfile.TemporaryFile(dir=self.root) as file:
+            file.write(bytes(_ROOM_BYTES))
 
     def relative(self, path: Path) -> str:
         """The path as reports show it: relative to the run's folder."""
