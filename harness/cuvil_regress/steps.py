@@ -134,6 +134,7 @@ def isolate(bench: Bench, cell: Cell, step: str, work: Callable[[], T]) -> T | F
         return refused(step, _not_started(["python"], error)).faults[0]
     except isolated.CallFailedError as error:
         finished = error.finished
+        bench.workspace.require_room()
         if finished.timed_out:
             return fault("timeout", f"{step}: {describe_exit(finished)}")
         message = f"{step}: {said(finished)[0]}"
