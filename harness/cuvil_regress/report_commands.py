@@ -67,6 +67,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     from cuvil_regress import matrix, models, policy, shards
+    from cuvil_regress.reports.terminal import counted
 
     loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
     planned = shards.split(loaded, options.shards)
@@ -74,7 +75,7 @@ def _plan(options: argparse.Namespace) -> int:
         print(json.dumps(shards.github_matrix(planned), separators=(",", ":")))
         return EXIT_CLEAN
     for shard in planned:
-        print(f"{shard.name}: {len(shard.cells)} cells: {' '.join(shard.groups)}")
+        print(f"{shard.name}: {counted(len(shard.cells), 'cell')}: {' '.join(shard.groups)}")
     return EXIT_CLEAN
 
 

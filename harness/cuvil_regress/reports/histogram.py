@@ -85,5 +85,5 @@ def _range(bucket: int) -> str:
 def _compact(count: int) -> str:
     for unit, size in (("M", 1_000_000), ("k", 1_000)):
         if count >= size:
-            return f"{count / size:.3g}{unit}"
+            return f"{count / size:.{int(count < 10 * size)}f}{unit}"
     return str(count)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cuvil_regress.model import VERDICTS, Report, Result
-from cuvil_regress.reports.terminal import format_share_of_allowed, totals
+from cuvil_regress.reports.terminal import counted, format_share_of_allowed, totals
 from cuvil_regress.reports.text import describe_bits, shortened
 
 LIMIT_BYTES = (1 << 20) - 1
@@ -78,7 +78,8 @@ def fit(sections: Iterable[Section], limit_bytes: int, link: str = "") -> str:
 
 def _note(rows: int, link: str) -> str:
     where = f"[the whole report]({link})" if link else "`report.html` and `results.json` of the run"
-    return f"\n**{rows} rows are left out here, for GitHub shows no more than 1 MiB.** All are in {where}.\n"
+    left_out = counted(rows, "row")
+    return f"\n**Left out here: {left_out}**, for GitHub shows no more than 1 MiB. All are in {where}.\n"
 
 
 def _title(report: Report, faults: int) -> str:

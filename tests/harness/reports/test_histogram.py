@@ -65,6 +65,13 @@ def test_the_bars() -> None:
     assert all(bar.y + bar.height == pytest.approx(HEIGHT + MARGIN) for bar in drawn.bars)
 
 
+@pytest.mark.parametrize(
+    ("count", "text"), [(1, "1"), (999, "999"), (1_640, "1.6k"), (24_500, "24k"), (5_550_000, "5.5M")]
+)
+def test_counts_above_the_bars_are_short(count: int, text: str) -> None:
+    assert [bar.count for bar in draw([count]).bars] == [text]
+
+
 @pytest.mark.parametrize("length", [0, 1, 12, 33, 65])
 def test_bars_stay_inside_and_apart(length: int) -> None:
     drawn = draw([1] * length)

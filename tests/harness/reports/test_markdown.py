@@ -65,14 +65,16 @@ def test_a_summary_at_the_limit(size: int, character: str) -> None:
     *kept, empty, note = text.split("\n")[:-1]
     assert set(kept[1:]) <= {row.rstrip("\n") for row in section.rows}
     assert (empty, note.startswith("**")) == ("", True)
-    assert f"**{len(section.rows) - len(kept) + 1} rows are left out" in note
+    assert f"**Left out here: {len(section.rows) - len(kept) + 1} row" in note
     assert "[the whole report](https://example.org/run)" in note
     assert len(text.encode()) > LIMIT_BYTES - 2_000
 
 
 def test_one_row_of_two_megabytes_costs_itself_alone() -> None:
     rows = ["| a |\n", f"| {'é' * 1_000_000} |\n", "| b |\n"]
-    assert fit([Section("# t\n", rows)], LIMIT_BYTES).startswith("# t\n| a |\n| b |\n\n**1 rows are left out")
+    assert fit([Section("# t\n", rows)], LIMIT_BYTES).startswith(
+        "# t\n| a |\n| b |\n\n**Left out here: 1 row**, "
+    )
 
 
 def test_a_message_of_two_megabytes_is_shortened(report: Report) -> None:
