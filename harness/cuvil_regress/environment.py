@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from cuvil_regress.errors import ToolMissingError, UsageError
 from cuvil_regress.model import MACHINES, SCHEMA_VERSION
-from cuvil_regress.process import Finished, Processes
+from cuvil_regress.process import Finished, NotStartedError, Processes
 
 QUESTION_TIMEOUT_S = 120.0
 """Time for a tool to say its version."""
@@ -95,6 +95,8 @@ class Compiler:
     version: str
     llvm: str
     targets: Mapping[str, TargetTools | ToolMissingError]
+    digest: str = ""
+    """Of the compiler's own files; empty when it doesn't tell."""
 
     def tools(self, target: str) -> TargetTools:
         """What a target's libraries are run by.
@@ -124,7 +126,7 @@ def probe_interpreter(executable: str, processes: Processes, log: Path) -> Inter
     try:
         finished = processes.run([executable, "-c", _PROBE], log=log, timeout_s=QUESTION_TIMEOUT_S)
         answer = json.loads(finished.stdout)
-    except (OSError, json.JSONDecodeError) as error:
+    except (NotStartedError, json.JSONDecodeError) as error:
         raise UsageError(f"--python {executable!r}: is not a Python interpreter that runs") from error
     folder = answer["folder"]
     return Interpreter(
@@ -162,9 +164,9 @@ def ask_compiler(argv: tuple[str, ...], processes: Processes, log: Path) -> Comp
     name = shlex.join(argv)
     try:
         finished = processes.run([*argv, "doctor", "--json"], log=log, timeout_s=QUESTION_TIMEOUT_S)
-    except OSError as error:
+    except NotStartedError as error:
         raise ToolMissingError(
-            f"compiler {name!r}: can't be started: {(error.strerror or 'unknown reason').lower()}",
+            f"compiler {name!r}: can't be started: {error}",
             hint="install it (`pip install cuvil-compiler`), or name another by --compiler",
         ) from error
     try:
@@ -180,7 +182,8 @@ def _parse_doctor(argv: tuple[str, ...], answer: Mapping[str, Any]) -> Compiler:
     if answer["schema_version"] != 1:
         raise ValueError(f"schema_version {answer['schema_version']!r}")
     targets = {name: _parse_target(name, entry) for name, entry in answer["targets"].items()}
-    return Compiler(argv, str(answer["version"]), str(answer["llvm"]), targets)
+    digest = str(answer.get("digest", ""))
+    return Compiler(argv, str(answer["version"]), str(answer["llvm"]), targets, digest)
 
 
 def _parse_target(name: str, entry: Mapping[str, Any]) -> TargetTools | ToolMissingError:
@@ -214,6 +217,8 @@ class Launcher:
     prefix: tuple[str, ...] = ()
     emulator: str | None = None
     version: str | None = None
+    arguments: tuple[str, ...] = ()
+    """The emulator's, those that name no folder: they say which processor it is."""
 
 
 def find_launcher(tools: TargetTools, processes: Processes, logs: Path) -> Launcher:
@@ -234,15 +239,24 @@ def find_launcher(tools: TargetTools, processes: Processes, logs: Path) -> Launc
     if tools.sysroot is None or not tools.sysroot.is_dir():
         raise ToolMissingError(f"{tools.target}: the target's C library is not installed", hint=hint)
     sysroot = () if "-L" in tools.emulator_arguments else ("-L", str(tools.sysroot))
-    return Launcher((path, *tools.emulator_arguments, *sysroot), name, version)
+    return Launcher((path, *tools.emulator_arguments, *sysroot), name, version, _processor(tools))
+
+
+def _processor(tools: TargetTools) -> tuple[str, ...]:
+    """The emulator's arguments without `-L FOLDER`."""
+    words = list(tools.emulator_arguments)
+    if "-L" in words:
+        start = words.index("-L")
+        del words[start : start + 2]
+    return tuple(words)
 
 
 def _emulator_version(name: str, path: str, processes: Processes, logs: Path) -> str:
     log = logs / f"{name}.log"
     try:
         finished = processes.run([path, "--version"], log=log, timeout_s=QUESTION_TIMEOUT_S)
-    except OSError as error:
-        raise ToolMissingError(f"{name}: can't be started: {(error.strerror or '').lower()}") from error
+    except NotStartedError as error:
+        raise ToolMissingError(f"{name}: can't be started: {error}") from error
     found = re.search(r"version ((\d+)\.(\d+)[.\d]*)", finished.stdout)
     if not found:
         raise ToolMissingError(f"{name}: doesn't tell its version; {describe_exit(finished)}")
@@ -255,7 +269,7 @@ def _emulator_version(name: str, path: str, processes: Processes, logs: Path) ->
 
 
 def to_json(
-    interpreter: Interpreter, compiler: Compiler | None, launchers: Iterable[Launcher]
+    interpreter: Interpreter, compiler: Compiler | None, launchers: Mapping[str, Launcher]
 ) -> dict[str, object]:
     """The versions that a run depends on; names neither the host nor its folders."""
     return {
@@ -271,7 +285,11 @@ def to_json(
             "numpy": interpreter.numpy,
         },
         "compiler": {"version": compiler.version, "llvm": compiler.llvm} if compiler else None,
-        "emulators": {each.emulator: each.version for each in launchers if each.emulator},
+        "emulators": {
+            target: {"name": each.emulator, "version": each.version, "arguments": list(each.arguments)}
+            for target, each in launchers.items()
+            if each.emulator
+        },
     }
 
 
