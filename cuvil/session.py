@@ -47,6 +47,11 @@ class CompiledModel:
         return self._handle.outputs
 
     @property
+    def target(self) -> str:
+        """The name of the target that the code was compiled for."""
+        return self._handle.target
+
+    @property
     def worker_runs(self) -> int:
         """How many pieces of work threads other than the caller's have run."""
         return self._session.worker_runs

@@ -115,8 +115,8 @@ def _set_up(matrix: Matrix, options: Options, workspace: Workspace, link: Path) 
     interpreter = environment.probe_interpreter(options.python, processes, logs / "python.log")
     compiler = _ask_compiler(options.compiler, processes, logs)
     launchers = {
-        target: _find_launcher(target, compiler, processes, logs)
-        for target in dict.fromkeys(cell.target for cell in matrix.cells)
+        target: _find_launcher(cell, compiler, processes, logs)
+        for target, cell in {cell.target: cell for cell in matrix.cells}.items()
     }
     bench = Bench(workspace, matrix, processes, interpreter, link, compiler, launchers)
     _keep_runtimes(bench)
@@ -133,12 +133,12 @@ def _ask_compiler(command: str, processes: Processes, logs: Path) -> environment
 
 
 def _find_launcher(
-    target: str, compiler: environment.Compiler | ToolMissingError, processes: Processes, logs: Path
+    cell: Cell, compiler: environment.Compiler | ToolMissingError, processes: Processes, logs: Path
 ) -> environment.Launcher | ToolMissingError:
     if isinstance(compiler, ToolMissingError):
         return compiler
     try:
-        return environment.find_launcher(compiler.tools(target), processes, logs)
+        return environment.find_launcher(compiler.tools(cell.built_for), cell.machine, processes, logs)
     except ToolMissingError as error:
         return error
 
@@ -150,8 +150,8 @@ def _keep_runtimes(bench: Bench) -> None:
     for target, launcher in bench.launchers.items():
         if isinstance(launcher, environment.Launcher):
             copy = bench.workspace.runtime(target)
-            copy.parent.mkdir(parents=True)
-            shutil.copyfile(bench.compiler.tools(target).runtime, copy)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(bench.compiler.tools(target.partition("@")[0]).runtime, copy)
 
 
 def _environment(bench: Bench) -> dict[str, object]:

@@ -1,9 +1,9 @@
 """The order of a run: each group of cells is captured once, built for every target, and judged.
 
-    capture (a group)  ->  build: compile, abi, run (a cell)  ->  judge: compare (a cell)
+    capture (a group)  ->  build: compile, abi (a target)  ->  run (a cell)  ->  judge: compare (a cell)
 
-The first target of a group is the reference whose bits the other targets must have, so they are judged
-once both are built.
+A target has one cell, or one for each of its machines, which then run the same library. The first target of a
+group is the reference whose bits the other ones must have, so they are judged once both have run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Captured:
 
 @dataclass(frozen=True)
 class _Built:
-    """A cell up to its run."""
+    """A cell up to its library, and then up to its run."""
 
     cell: Cell
     captured: _Captured
@@ -53,9 +53,15 @@ def _build(bench: Bench, cell: Cell, captured: _Captured) -> _Built:
     if len(outcomes) < 2 or not outcomes[-1].step.ok:
         return _Built(cell, captured, tuple(outcomes))
     scan = steps.scan_library(bench, cell)
+    return _Built(cell, captured, (*outcomes, scan.outcome), scan)
+
+
+def _run(bench: Bench, cell: Cell, built: _Built) -> _Built:
+    """The cell with the library that was built for its target."""
+    if built.scan is None:
+        return replace(built, cell=cell)
     # A conflict does not keep the library from being run: what it does then belongs to the picture.
-    outcomes += [scan.outcome, steps.run(bench, cell)]
-    return _Built(cell, captured, tuple(outcomes), scan)
+    return replace(built, cell=cell, outcomes=(*built.outcomes, steps.run(bench, cell)))
 
 
 def _judge(bench: Bench, built: _Built, reference: _Built | None) -> Result:
@@ -107,7 +113,7 @@ class Schedule:
         self._groups: dict[str, list[Cell]] = {}
         for cell in bench.matrix.cells:
             self._groups.setdefault(cell.group, []).append(cell)
-        self._built: dict[Cell, _Built] = {}
+        self._ran: dict[Cell, _Built] = {}
         self._pending: dict[Future[Any], Callable[[Any], None]] = {}
         self._results: list[Result] = []
 
@@ -137,20 +143,28 @@ class Schedule:
         self._bench.processes.stop()
 
     def _on_captured(self, pool: Executor, cells: Sequence[Cell], captured: _Captured) -> None:
+        targets: dict[str, list[Cell]] = {}
         for cell in cells:
-            future = pool.submit(_build, self._bench, cell, captured)
-            self._pending[future] = partial(self._on_built, pool)
+            targets.setdefault(cell.built_for, []).append(cell)
+        for machines in targets.values():
+            future = pool.submit(_build, self._bench, machines[0], captured)
+            self._pending[future] = partial(self._on_built, pool, machines)
 
-    def _on_built(self, pool: Executor, built: _Built) -> None:
-        self._built[built.cell] = built
-        first, *others = self._groups[built.cell.group]
-        if built.cell == first:
-            self._submit_judge(pool, built, None)
-            waiting = [self._built[cell] for cell in others if cell in self._built]
+    def _on_built(self, pool: Executor, machines: Sequence[Cell], built: _Built) -> None:
+        for cell in machines:
+            future = pool.submit(_run, self._bench, cell, built)
+            self._pending[future] = partial(self._on_run, pool)
+
+    def _on_run(self, pool: Executor, ran: _Built) -> None:
+        self._ran[ran.cell] = ran
+        first, *others = self._groups[ran.cell.group]
+        if ran.cell == first:
+            self._submit_judge(pool, ran, None)
+            waiting = [self._ran[cell] for cell in others if cell in self._ran]
         else:
-            waiting = [built] if first in self._built else []
+            waiting = [ran] if first in self._ran else []
         for other in waiting:
-            self._submit_judge(pool, other, self._built[first])
+            self._submit_judge(pool, other, self._ran[first])
 
     def _submit_judge(self, pool: Executor, built: _Built, reference: _Built | None) -> None:
         future = pool.submit(_judge, self._bench, built, reference)

@@ -21,7 +21,7 @@ from cuvil_regress.environment import (
 )
 from cuvil_regress.errors import HarnessError, ToolMissingError
 from cuvil_regress.matrix import Matrix
-from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict
+from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict, family_of
 from cuvil_regress.process import Finished, Processes
 from cuvil_regress.scan import scan
 from cuvil_regress.workspace import Workspace
@@ -79,12 +79,15 @@ def capture(bench: Bench, cell: Cell) -> Outcome:
 
 def compile_model(bench: Bench, cell: Cell) -> Outcome:
     """Compile the captured model to the cell's library by the compiler's command."""
-    if isinstance(bench.compiler, ToolMissingError):
-        return refused("compile", bench.compiler)
+    try:
+        compiler = _present(bench.compiler)
+        compiler.require(cell.built_for)
+    except ToolMissingError as error:
+        return refused("compile", error)
     library = bench.workspace.library(cell)
     library.parent.mkdir(parents=True, exist_ok=True)
     model = bench.workspace.capture(cell) / "model.onnx"
-    argv = [*bench.compiler.argv, "compile", "--model", str(model), "--target", cell.target]
+    argv = [*compiler.argv, "compile", "--model", str(model), "--target", cell.built_for]
     verdicts: dict[int, Verdict] = {3: "unsupported", 4: "unsupported", 5: "environment"}
     command = _Command("compile", [*argv, "--output", str(library)], library, verdicts, "compile-failure")
     return _execute(bench, cell, command)
@@ -100,9 +103,9 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
     try:
         report = scan(
             libraries,
-            target=cell.target,
+            target=family_of(cell.target),
             torch_lib_dirs=bench.interpreter.torch_lib_dirs,
-            sysroot=bench.compiler.tools(cell.target).sysroot,
+            sysroot=bench.compiler.tools(cell.built_for).sysroot,
         )
     except ToolMissingError as error:
         return Scan(refused("abi", error))
@@ -115,6 +118,12 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
         sum(library.conflicts for library in report.libraries),
         sum(library.missing for library in report.libraries),
     )
+
+
+def _present(compiler: Compiler | ToolMissingError) -> Compiler:
+    if isinstance(compiler, ToolMissingError):
+        raise compiler
+    return compiler
 
 
 def _first_error(*values: object) -> ToolMissingError:
@@ -131,7 +140,7 @@ def run(bench: Bench, cell: Cell) -> Outcome:
     cases = bench.workspace.capture(cell) / "cases"
     outputs = bench.workspace.outputs(cell)
     outputs.mkdir(parents=True, exist_ok=True)
-    words = [bench.compiler.tools(cell.target).runner, bench.workspace.library(cell), cases, outputs]
+    words = [bench.compiler.tools(cell.built_for).runner, bench.workspace.library(cell), cases, outputs]
     argv = [*launcher.prefix, *map(str, words)]
     expected = sorted(folder.name for folder in cases.iterdir() if folder.is_dir())
     log = bench.workspace.log(cell, "run")
@@ -139,7 +148,8 @@ def run(bench: Bench, cell: Cell) -> Outcome:
         finished = bench.processes.run(argv, log=log, timeout_s=bench.matrix.timeouts_s["run"])
     except OSError as error:
         return refused("run", _not_started(argv, error))
-    faults = run_faults(finished, expected, MACHINES[cell.target].packages, emulated=bool(launcher.prefix))
+    packages = MACHINES[family_of(cell.target)].packages
+    faults = run_faults(finished, expected, packages, emulated=bool(launcher.prefix))
     return outcome("run", finished.elapsed_ns, faults, log=bench.workspace.relative(log))
 
 
@@ -256,6 +266,9 @@ _EMULATOR_COMPLAINT = re.compile(
     r"|Error while loading .*)$",
     re.MULTILINE,
 )
+_WRONG_ISA_CODE = 4
+"""The exit code by which the runner refuses a library: its code needs what this machine hasn't."""
+
 _NO_LOADER = re.compile(r"Could not open '\S*/ld-\S*'")
 _TARGET_SIGNAL = re.compile(r"uncaught target signal (\d+)")
 
@@ -271,6 +284,9 @@ def _emulator_complaint(finished: Finished) -> str | None:
 
 def _end_fault(finished: Finished, missing: Sequence[str], packages: str, *, emulated: bool) -> Fault:
     """Why the runner as a whole ended before its time."""
+    message, hint = said(finished)
+    if finished.code == _WRONG_ISA_CODE:
+        return fault("wrong-isa", f"run: {message}", hint=hint)
     where = f"; no result of {len(missing)} cases from {missing[0]!r} on" if missing else ""
     complaint = _emulator_complaint(finished) if emulated else None
     if complaint and _NO_LOADER.search(complaint):
@@ -281,7 +297,6 @@ def _end_fault(finished: Finished, missing: Sequence[str], packages: str, *, emu
     if emulated_signal or finished.code < 0:
         number = int(emulated_signal[1]) if emulated_signal else -finished.code
         return fault("crash", f"run: the runner died by {_signal_name(number)}{where}")
-    message, hint = said(finished)
     return fault("run-failure", f"run: {message}{where}", hint=hint)
 
 

@@ -30,20 +30,21 @@ class Workspace:
         return self.root / "goldens" / cell.group
 
     def library(self, cell: Cell) -> Path:
-        return self.root / "libraries" / cell.id / f"lib{cell.model}.so"
+        """The compiled model, shared by the machines of a target."""
+        return self.root / "libraries" / cell.group / cell.built_for / f"lib{cell.model}.so"
 
     def runtime(self, target: str) -> Path:
-        """The runtime library that ran the target's cells."""
-        return self.root / "runtimes" / target / "libcuvil_runtime.so.1"
+        """The runtime library that ran the target's cells, on all its machines."""
+        return self.root / "runtimes" / target.partition("@")[0] / "libcuvil_runtime.so.1"
 
     def outputs(self, cell: Cell) -> Path:
         """A tensor folder of outputs for each case that ran."""
         return self.root / "outputs" / cell.id
 
     def log(self, cell: Cell, step: str) -> Path:
-        """The log of a step; the capture's is shared by the targets."""
-        place = cell.group if step == "capture" else cell.id
-        return self.root / "logs" / place / f"{step}.log"
+        """The log of a step; all targets share the capture's, a target's machines the compiler's."""
+        shared = {"capture": cell.group, "compile": f"{cell.group}/{cell.built_for}"}
+        return self.root / "logs" / shared.get(step, cell.id) / f"{step}.log"
 
     def relative(self, path: Path) -> str:
         """The path as reports show it: relative to the run's folder."""
