@@ -103,7 +103,7 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
     try:
         report = scan(
             libraries,
-            target=family_of(cell.target),
+            target=cell.built_for,
             torch_lib_dirs=bench.interpreter.torch_lib_dirs,
             sysroot=bench.compiler.tools(cell.built_for).sysroot,
         )
