@@ -72,7 +72,7 @@ def scan(
 
     Args:
         libraries: the libraries under test; they also answer to each other's NEEDED entries.
-        target: the target that they are built for, such as `aarch64-linux`; its instruction set plays no part.
+        target: the target that they are built for, such as `aarch64-linux`, or another of its family.
         torch_lib_dirs: folders of the torch to compare with (`find_torch_lib_dirs()`), may be empty.
         providers: libraries and executables that are in the process in any case.
         sysroot: where the target's C library lies; None is this machine's root for the native target, else
