@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import shutil
 from pathlib import Path
@@ -21,10 +22,21 @@ def examine() -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "version": __version__,
+        "digest": _digest(),
         "llvm": llvm_version(),
         "targets": {name: _target(name) for name in TARGET_NAMES},
         **_linker(),
     }
+
+
+def _digest() -> str:
+    """Of all files of the package: equal digests, equal compilers, whatever the version says."""
+    package = Path(__file__).parent
+    paths = sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    digests = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.relative_to(package)}" for path in paths
+    ]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def _target(name: str) -> dict[str, Any]:

@@ -96,4 +96,5 @@ def _emit(builder: Rewriter, group: _Group) -> Value:
         mapping.update(zip(node.results, results, strict=True))
     attrs = {"body": body.finish([mapping[group.result]])}
     operands = [builder.mapping[value] for value in outside]
-    return builder.one(FUSED, operands, attrs, loc=group.nodes[0].loc, name=group.result.name)
+    loc = "; ".join(dict.fromkeys(node.loc for node in group.nodes))
+    return builder.one(FUSED, operands, attrs, loc=loc, name=group.result.name)

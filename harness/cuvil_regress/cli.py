@@ -107,6 +107,12 @@ def _add_matrix(parser: argparse.ArgumentParser) -> None:
         "--output-dir", type=Path, metavar="DIR", help="folder of the run (default: a new one in ./runs)"
     )
     run.add_argument(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="continue the run of this folder: keep what is done and clean",
+    )
+    run.add_argument(
         "--compiler", metavar="CMD", help="the compiler's command (default: the cuvil beside this Python)"
     )
     run.add_argument(
@@ -115,13 +121,22 @@ def _add_matrix(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="the Python that has the PyTorch (default: this one)",
     )
-    run.add_argument("--only", metavar="GLOB", help="only cells whose id matches, e.g. '*/lstm/*'")
+    _add_selection(run)
     run.add_argument("--workers", type=_positive, default=2, metavar="N", help="cells at a time (default: 2)")
     run.set_defaults(command=_matrix_run)
     listing = commands.add_parser("list", help="print the ids of all cells", epilog=EPILOG)
     listing.add_argument("matrix", type=Path, metavar="MATRIX", help="the matrix file")
-    listing.add_argument("--only", metavar="GLOB", help="only cells whose id matches")
+    _add_selection(listing)
     listing.set_defaults(command=_matrix_list)
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-k",
+        dest="selection",
+        metavar="EXPRESSION",
+        help="only cells whose id has these words, e.g. 'lstm and not riscv64'",
+    )
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
@@ -186,40 +201,60 @@ def _matrix_run(options: argparse.Namespace) -> int:
     from cuvil_regress import environment, matrix, models, policy, runner
     from cuvil_regress.reports import terminal
 
+    if options.resume and (options.output_dir or options.selection is not None):
+        given = "--output-dir" if options.output_dir else "-k"
+        raise UsageError(f"--resume: does not go with {given}; the run's folder and its cells are given")
     loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
-    if options.only is not None:
-        loaded = loaded.select(options.only)
+    if options.selection is not None:
+        loaded = loaded.select(options.selection)
     loaded.require_golden()
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    folder = options.output_dir or runner.make_folder(Path("runs"), f"{options.matrix.stem}-{stamp}")
     compiler = options.compiler or environment.default_compiler()
-    settings = runner.Options(folder, compiler, options.python, options.workers)
     console = terminal.open_console()
     with _ending_on_sigterm(), terminal.ProgressObserver(console) as observer:
+        folder = options.resume or options.output_dir or _new_folder(options.matrix)
+        settings = runner.Options(
+            folder, compiler, options.python, options.workers, resume=options.resume is not None
+        )
         report = runner.run(loaded, settings, observer)
     terminal.print_report(console, report, folder)
     return report.exit_code
 
 
+def _new_folder(matrix: Path) -> Path:
+    from cuvil_regress import runner
+
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return runner.make_folder(Path("runs"), f"{matrix.stem}-{stamp}")
+
+
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """A CI system that cancels a job asks by SIGTERM: end as on Ctrl-C."""
+    """A CI system that cancels a job asks by SIGTERM: end as on Ctrl-C.
+
+    The first of them ends the run. Those that follow change nothing, for the end is under way, and short:
+    they are ignored until the process is gone.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    former = signal.signal(signal.SIGTERM, interrupt)
+    former = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former.items():
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, handler)
 
 
 def _matrix_list(options: argparse.Namespace) -> int:
     from cuvil_regress import matrix, models, policy
 
     loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
-    for cell in (loaded.select(options.only) if options.only is not None else loaded).cells:
+    for cell in (loaded if options.selection is None else loaded.select(options.selection)).cells:
         print(cell.id)
     return EXIT_CLEAN
 

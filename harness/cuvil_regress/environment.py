@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from cuvil_regress.errors import ToolMissingError, UsageError
 from cuvil_regress.model import MACHINES, SCHEMA_VERSION, family_of
-from cuvil_regress.process import Finished, Processes
+from cuvil_regress.process import Finished, NotStartedError, Processes
 
 QUESTION_TIMEOUT_S = 120.0
 """Time for a tool to say its version."""
@@ -99,6 +99,8 @@ class Compiler:
     version: str
     llvm: str
     targets: Mapping[str, TargetTools | ToolMissingError]
+    digest: str = ""
+    """Of the compiler's own files; empty when it doesn't tell."""
 
     def require(self, target: str) -> None:
         """Check that the compiler knows a target.
@@ -137,7 +139,7 @@ def probe_interpreter(executable: str, processes: Processes, log: Path) -> Inter
     try:
         finished = processes.run([executable, "-c", _PROBE], log=log, timeout_s=QUESTION_TIMEOUT_S)
         answer = json.loads(finished.stdout)
-    except (OSError, json.JSONDecodeError) as error:
+    except (NotStartedError, json.JSONDecodeError) as error:
         raise UsageError(f"--python {executable!r}: is not a Python interpreter that runs") from error
     folder = answer["folder"]
     return Interpreter(
@@ -175,9 +177,9 @@ def ask_compiler(argv: tuple[str, ...], processes: Processes, log: Path) -> Comp
     name = shlex.join(argv)
     try:
         finished = processes.run([*argv, "doctor", "--json"], log=log, timeout_s=QUESTION_TIMEOUT_S)
-    except OSError as error:
+    except NotStartedError as error:
         raise ToolMissingError(
-            f"compiler {name!r}: can't be started: {(error.strerror or 'unknown reason').lower()}",
+            f"compiler {name!r}: can't be started: {error}",
             hint="install it (`pip install cuvil-compiler`), or name another by --compiler",
         ) from error
     try:
@@ -193,7 +195,8 @@ def _parse_doctor(argv: tuple[str, ...], answer: Mapping[str, Any]) -> Compiler:
     if answer["schema_version"] != 1:
         raise ValueError(f"schema_version {answer['schema_version']!r}")
     targets = {name: _parse_target(name, entry) for name, entry in answer["targets"].items()}
-    return Compiler(argv, str(answer["version"]), str(answer["llvm"]), targets)
+    digest = str(answer.get("digest", ""))
+    return Compiler(argv, str(answer["version"]), str(answer["llvm"]), targets, digest)
 
 
 def _parse_target(name: str, entry: Mapping[str, Any]) -> TargetTools | ToolMissingError:
@@ -229,6 +232,8 @@ class Launcher:
     prefix: tuple[str, ...] = ()
     emulator: str | None = None
     version: str | None = None
+    arguments: tuple[str, ...] = ()
+    """The emulator's, those that name no folder: they say which processor it is."""
 
 
 def find_launcher(tools: TargetTools, machine: str, processes: Processes, logs: Path) -> Launcher:
@@ -257,11 +262,10 @@ def find_launcher(tools: TargetTools, machine: str, processes: Processes, logs: 
     if path is None:
         raise ToolMissingError(f"{tools.target}: the emulator {name!r} is not installed", hint=hint)
     version = _emulator_version(name, path, processes, logs)
-    if native or "-L" in arguments:
-        return Launcher((path, *arguments), name, version)
-    if tools.sysroot is None or not tools.sysroot.is_dir():
+    if not native and (tools.sysroot is None or not tools.sysroot.is_dir()):
         raise ToolMissingError(f"{tools.target}: the target's C library is not installed", hint=hint)
-    return Launcher((path, *arguments, "-L", str(tools.sysroot)), name, version)
+    sysroot = () if native or "-L" in arguments else ("-L", str(tools.sysroot))
+    return Launcher((path, *arguments, *sysroot), name, version, _processor(arguments))
 
 
 def _emulator_arguments(tools: TargetTools, machine: str) -> tuple[str, ...]:
@@ -273,12 +277,21 @@ def _emulator_arguments(tools: TargetTools, machine: str) -> tuple[str, ...]:
     return tools.machines[machine]
 
 
+def _processor(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The emulator's arguments without `-L FOLDER`."""
+    words = list(arguments)
+    if "-L" in words:
+        start = words.index("-L")
+        del words[start : start + 2]
+    return tuple(words)
+
+
 def _emulator_version(name: str, path: str, processes: Processes, logs: Path) -> str:
     log = logs / f"{name}.log"
     try:
         finished = processes.run([path, "--version"], log=log, timeout_s=QUESTION_TIMEOUT_S)
-    except OSError as error:
-        raise ToolMissingError(f"{name}: can't be started: {(error.strerror or '').lower()}") from error
+    except NotStartedError as error:
+        raise ToolMissingError(f"{name}: can't be started: {error}") from error
     found = re.search(r"version ((\d+)\.(\d+)[.\d]*)", finished.stdout)
     if not found:
         raise ToolMissingError(f"{name}: doesn't tell its version; {describe_exit(finished)}")
@@ -291,7 +304,7 @@ def _emulator_version(name: str, path: str, processes: Processes, logs: Path) ->
 
 
 def to_json(
-    interpreter: Interpreter, compiler: Compiler | None, launchers: Iterable[Launcher]
+    interpreter: Interpreter, compiler: Compiler | None, launchers: Mapping[str, Launcher]
 ) -> dict[str, object]:
     """The versions that a run depends on; names neither the host nor its folders."""
     return {
@@ -307,7 +320,11 @@ def to_json(
             "numpy": interpreter.numpy,
         },
         "compiler": {"version": compiler.version, "llvm": compiler.llvm} if compiler else None,
-        "emulators": {each.emulator: each.version for each in launchers if each.emulator},
+        "emulators": {
+            target: {"name": each.emulator, "version": each.version, "arguments": list(each.arguments)}
+            for target, each in launchers.items()
+            if each.emulator
+        },
     }
 
 

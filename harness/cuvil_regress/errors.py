@@ -36,5 +36,11 @@ class ToolMissingError(HarnessError):
     exit_code = EXIT_ENVIRONMENT
 
 
+class RunFolderError(HarnessError):
+    """The folder of a run can't be written to any more."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+
 class GoldenDamagedError(HarnessError):
     """A stored golden is missing, truncated, changed, or a git-lfs pointer."""

@@ -7,14 +7,17 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cuvil_regress import comparer, golden, policy, tensors
 from cuvil_regress.comparer import Array, TensorComparison
 from cuvil_regress.errors import GoldenDamagedError, HarnessError
 from cuvil_regress.golden import Golden
+from cuvil_regress.matrix import Policies
 from cuvil_regress.model import Cell, Finding, OutputResult, Severity, Verdict, worst_verdict
-from cuvil_regress.steps import Bench, Fault, Outcome, fault, outcome
+from cuvil_regress.steps import Bench, Fault, Outcome, fault, isolate, outcome
+from cuvil_regress.workspace import Workspace
 
 Outputs = Mapping[str, Array]
 
@@ -65,22 +68,37 @@ def compare(bench: Bench, cell: Cell, judged_by: Golden | Fault, first: Cell | N
     start = time.monotonic_ns()
     if isinstance(judged_by, Fault):
         return Comparison(outcome("compare", 0, [judged_by]), ())
-    judge = _Judge(bench, cell, judged_by, first)
-    for case in sorted({*judged_by.cases, *_folders(bench.workspace.capture(cell) / "cases")}):
+    work = partial(_judge, bench.workspace, bench.matrix.policies, cell, judged_by, first)
+    found = isolate(bench, cell, "compare", work)
+    results, faults = ([], [found]) if isinstance(found, Fault) else found
+    return Comparison(outcome("compare", time.monotonic_ns() - start, faults), tuple(results))
+
+
+def _judge(
+    workspace: Workspace, policies: Policies, cell: Cell, judged_by: Golden, first: Cell | None
+) -> tuple[list[OutputResult], list[Fault]]:
+    judge = _Judge(workspace, policies, cell, judged_by, first)
+    for case in sorted({*judged_by.cases, *_folders(workspace.capture(cell) / "cases")}):
         judge.judge_case(case)
-    step = outcome("compare", time.monotonic_ns() - start, judge.faults)
-    return Comparison(step, tuple(judge.results))
+    return judge.results, judge.faults
 
 
 class _Judge:
     """Collects the results and the faults of one cell."""
 
-    def __init__(self, bench: Bench, cell: Cell, judged_by: Golden, first: Cell | None) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        policies: Policies,
+        cell: Cell,
+        judged_by: Golden,
+        first: Cell | None,
+    ) -> None:
         self._cell, self._golden, self._first = cell, judged_by, first
-        self._folder = bench.workspace.outputs(cell)
-        self._first_folder = bench.workspace.outputs(first) if first else None
-        self._golden_policy = policy.load(bench.matrix.policies.golden)
-        self._targets_policy = policy.load(bench.matrix.policies.targets)
+        self._folder = workspace.outputs(cell)
+        self._first_folder = workspace.outputs(first) if first else None
+        self._golden_policy = policy.load(policies.golden)
+        self._targets_policy = policy.load(policies.targets)
         self.results: list[OutputResult] = []
         self.faults: list[Fault] = []
 

@@ -7,16 +7,18 @@ import itertools
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cuvil_regress import selection
 from cuvil_regress.errors import UsageError
 from cuvil_regress.model import MACHINES, SCHEMA_VERSION, Cell, family_of
 
 AXES = ("torch", "model", "target")
-DEFAULT_TIMEOUTS_S: Mapping[str, float] = {"capture": 300.0, "compile": 300.0, "run": 300.0}
+DEFAULT_TIMEOUTS_S: Mapping[str, float] = dict.fromkeys(
+    ("capture", "compile", "abi", "run", "compare"), 300.0
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _TARGET = re.compile(_NAME.pattern + r"(@[A-Za-z0-9][A-Za-z0-9._+=,-]*)?")
 
@@ -41,20 +43,20 @@ class Matrix:
     policies: Policies
     timeouts_s: Mapping[str, float]
 
-    def select(self, glob: str) -> Matrix:
-        """Only the cells whose id matches, e.g. `*/lstm/*`.
+    def select(self, expression: str) -> Matrix:
+        """Only the cells whose id an expression is true of, e.g. `lstm and not riscv64`.
 
         Raises:
-            UsageError: no cell matches.
+            UsageError: the expression can't be read, or no cell is left.
         """
-        cells = tuple(cell for cell in self.cells if fnmatchcase(cell.id, glob))
-        if not cells:
+        chosen = selection.select(expression, [cell.id for cell in self.cells])
+        if not chosen:
             example = self.cells[0].id
             raise UsageError(
-                f"--only {glob!r}: matches no cell; expected a pattern for ids such as {example!r}",
+                f"-k {expression!r}: matches no cell; expected words of ids such as {example!r}",
                 hint=f"`cuvil-regress matrix list {self.path}` prints them all",
             )
-        return Matrix(self.path, cells, self.golden, self.policies, self.timeouts_s)
+        return replace(self, cells=tuple(cell for cell in self.cells if cell.id in chosen))
 
     def require_golden(self) -> None:
         """Check that the folder of the goldens is there; it is asked for by a run alone.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from cuvil_regress.errors import EXIT_CLEAN, EXIT_ENVIRONMENT, EXIT_FINDINGS, EXIT_INTERRUPTED
@@ -178,6 +178,8 @@ class Result:
     """Exported names that clash; None when the library was not scanned."""
     abi_missing: int | None = None
     """Symbols that nothing provides; None when the library was not scanned."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Digests of all that the cell was made from, by part."""
 
     @property
     def clean(self) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from cuvil_regress import isolated
 from cuvil_regress.environment import (
     Compiler,
     Interpreter,
@@ -22,9 +25,11 @@ from cuvil_regress.environment import (
 from cuvil_regress.errors import HarnessError, ToolMissingError
 from cuvil_regress.matrix import Matrix
 from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict, family_of
-from cuvil_regress.process import Finished, Processes
+from cuvil_regress.process import Finished, NotStartedError, Processes
 from cuvil_regress.scan import scan
 from cuvil_regress.workspace import Workspace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -99,19 +104,22 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
     launcher = bench.launchers[cell.target]
     if isinstance(bench.compiler, ToolMissingError) or isinstance(launcher, ToolMissingError):
         return Scan(refused("abi", _first_error(bench.compiler, launcher)))
-    libraries = [bench.workspace.library(cell), bench.workspace.runtime(cell.target)]
+    work = partial(
+        scan,
+        [bench.workspace.library(cell), bench.workspace.runtime(cell.target)],
+        target=cell.built_for,
+        torch_lib_dirs=bench.interpreter.torch_lib_dirs,
+        sysroot=bench.compiler.tools(cell.built_for).sysroot,
+    )
     try:
-        report = scan(
-            libraries,
-            target=cell.built_for,
-            torch_lib_dirs=bench.interpreter.torch_lib_dirs,
-            sysroot=bench.compiler.tools(cell.built_for).sysroot,
-        )
+        report = isolate(bench, cell, "abi", work)
     except ToolMissingError as error:
         return Scan(refused("abi", error))
     except HarnessError as error:
         faults = [fault("abi-conflict", f"abi: {error}", hint=error.hint or "")]
         return Scan(outcome("abi", time.monotonic_ns() - start, faults))
+    if isinstance(report, Fault):
+        return Scan(outcome("abi", time.monotonic_ns() - start, [report]))
     found = [Fault("abi-conflict", finding) for finding in report.findings]
     return Scan(
         outcome("abi", time.monotonic_ns() - start, found),
@@ -126,30 +134,62 @@ def _present(compiler: Compiler | ToolMissingError) -> Compiler:
     return compiler
 
 
+def isolate(bench: Bench, cell: Cell, step: str, work: Callable[[], T]) -> T | Fault:
+    """What `work` returns in a process of its own; a fault where that took too long or failed."""
+    log, timeout_s = bench.workspace.log(cell, step), bench.matrix.timeouts_s[step]
+    try:
+        return isolated.call(bench.processes, work, log=log, timeout_s=timeout_s)
+    except NotStartedError as error:
+        return refused(step, _not_started(["python"], error)).faults[0]
+    except isolated.CallFailedError as error:
+        finished = error.finished
+        if finished.timed_out:
+            return fault("timeout", f"{step}: {describe_exit(finished)}")
+        message = f"{step}: {said(finished)[0]}"
+        return fault("run-failure", message, file=bench.workspace.relative(log), hint="see the step's log")
+
+
 def _first_error(*values: object) -> ToolMissingError:
     return next(value for value in values if isinstance(value, ToolMissingError))
 
 
 def run(bench: Bench, cell: Cell) -> Outcome:
-    """Run every captured case by the target's runner, under its emulator where the machine is another."""
+    """Run every captured case by the target's runner, under its emulator where the machine is another.
+
+    An emulator that gives up is tried once more: some of its failures come and go.
+    """
     if isinstance(bench.compiler, ToolMissingError):
         return refused("run", bench.compiler)
     launcher = bench.launchers[cell.target]
     if isinstance(launcher, ToolMissingError):
         return refused("run", launcher)
+    first = _attempt(bench, bench.compiler, launcher, cell, "run")
+    failures = [found for found in first.faults if found.verdict == "emulator-failure"]
+    if not failures:
+        return first
+    again = _attempt(bench, bench.compiler, launcher, cell, "run-again")
+    message = f"the first of two attempts failed: {failures[0].finding.message}"
+    warning = Finding("emulator-failure", "warning", message, file=first.step.log)
+    return replace(again, faults=(*again.faults, Fault("emulator-failure", warning)))
+
+
+def _attempt(bench: Bench, compiler: Compiler, launcher: Launcher, cell: Cell, name: str) -> Outcome:
     cases = bench.workspace.capture(cell) / "cases"
     outputs = bench.workspace.outputs(cell)
-    outputs.mkdir(parents=True, exist_ok=True)
-    words = [bench.compiler.tools(cell.built_for).runner, bench.workspace.library(cell), cases, outputs]
+    shutil.rmtree(outputs, ignore_errors=True)
+    outputs.mkdir(parents=True)
+    words = [compiler.tools(cell.built_for).runner, bench.workspace.library(cell), cases, outputs]
     argv = [*launcher.prefix, *map(str, words)]
     expected = sorted(folder.name for folder in cases.iterdir() if folder.is_dir())
-    log = bench.workspace.log(cell, "run")
+    log = bench.workspace.log(cell, name)
     try:
         finished = bench.processes.run(argv, log=log, timeout_s=bench.matrix.timeouts_s["run"])
-    except OSError as error:
+    except NotStartedError as error:
         return refused("run", _not_started(argv, error))
     packages = MACHINES[family_of(cell.target)].packages
     faults = run_faults(finished, expected, packages, emulated=bool(launcher.prefix))
+    if faults:
+        bench.workspace.require_room()
     return outcome("run", finished.elapsed_ns, faults, log=bench.workspace.relative(log))
 
 
@@ -201,9 +241,11 @@ def _execute(
     timeout_s = bench.matrix.timeouts_s[command.step]
     try:
         finished = bench.processes.run(command.argv, log=log, timeout_s=timeout_s, environment=environment)
-    except OSError as error:
+    except NotStartedError as error:
         return refused(command.step, _not_started(command.argv, error))
     faults = _command_faults(command, finished)
+    if faults:
+        bench.workspace.require_room()
     return outcome(command.step, finished.elapsed_ns, faults, log=bench.workspace.relative(log))
 
 
@@ -219,9 +261,8 @@ def _command_faults(command: _Command, finished: Finished) -> list[Fault]:
     return []
 
 
-def _not_started(argv: Sequence[str], error: OSError) -> ToolMissingError:
-    reason = (error.strerror or "unknown reason").lower()
-    return ToolMissingError(f"{shlex.quote(argv[0])}: can't be started: {reason}")
+def _not_started(argv: Sequence[str], error: NotStartedError) -> ToolMissingError:
+    return ToolMissingError(f"{shlex.quote(argv[0])}: can't be started: {error}")
 
 
 def said(finished: Finished) -> tuple[str, str]:
@@ -252,15 +293,27 @@ def _case_fault(case: str, report: Mapping[str, Any], finished: Finished, emulat
     if report.get("status") != "crash":
         message = report.get("message", "no reason given")
         return [fault("run-failure", f"case {case!r}: {message}", subject=case)]
-    ended = f"case {case!r}: died by {_signal_name(report.get('signal'))}"
+    number = report.get("signal")
+    ended = f"case {case!r}: died by {_signal_name(number)}"
     complaint = _emulator_complaint(finished) if emulated else None
     if complaint:
         return [fault("emulator-failure", f"{ended}; the emulator says: {complaint}", subject=case)]
-    return [fault("crash", ended, subject=case)]
+    return [_death(number, ended, subject=case)]
 
 
+def _death(number: object, message: str, *, subject: str = "") -> Fault:
+    """The program's own death; an illegal instruction says that it was built for another processor."""
+    if number == signal.SIGILL:
+        return fault("wrong-isa", message, subject=subject, hint=WRONG_ISA)
+    return fault("crash", message, subject=subject)
+
+
+WRONG_ISA = (
+    "the code has an instruction that this processor, or the emulated one, lacks; compile for a target that "
+    "it has, or give the emulator a processor (-cpu) that has it"
+)
 _EMULATOR_COMPLAINT = re.compile(
-    r"^(qemu(-\w+)?: (?!uncaught target signal).*"
+    r"^(qemu(-\w+)?: (?!uncaught target signal|warning: ).*"
     r"|QEMU internal SIG.*"
     r"|(Bail out! )?ERROR:\S+\.(c|h|inc):.*"
     r"|Error while loading .*)$",
@@ -270,6 +323,10 @@ _WRONG_ISA_CODE = 4
 """The exit code by which the runner refuses a library: its code needs what this machine hasn't."""
 
 _NO_LOADER = re.compile(r"Could not open '\S*/ld-\S*'")
+_NOT_FOUND = 127
+"""Exit code of a shell and of a dynamic loader that don't find the program or a library of it."""
+_SHELL_SIGNAL = 128
+"""A shell adds it to the signal that ended its command."""
 _TARGET_SIGNAL = re.compile(r"uncaught target signal (\d+)")
 
 
@@ -293,11 +350,23 @@ def _end_fault(finished: Finished, missing: Sequence[str], packages: str, *, emu
         return fault("environment", f"run: {complaint}", hint=f"`apt-get install {packages}`")
     if complaint:
         return fault("emulator-failure", f"run: the emulator says: {complaint}{where}")
-    emulated_signal = _TARGET_SIGNAL.search(finished.stderr) if emulated else None
-    if emulated_signal or finished.code < 0:
-        number = int(emulated_signal[1]) if emulated_signal else -finished.code
-        return fault("crash", f"run: the runner died by {_signal_name(number)}{where}")
+    if emulated and finished.code == _NOT_FOUND:
+        return fault("environment", f"run: {said(finished)[0]}{where}", hint=f"`apt-get install {packages}`")
+    number = _signal_of(finished, emulated=emulated)
+    if number is not None:
+        return _death(number, f"run: the runner died by {_signal_name(number)}{where}")
     return fault("run-failure", f"run: {message}{where}", hint=hint)
+
+
+def _signal_of(finished: Finished, *, emulated: bool) -> int | None:
+    """The signal that ended the runner: told by QEMU, by the system, or by a shell around the emulator."""
+    told = _TARGET_SIGNAL.search(finished.stderr) if emulated else None
+    if told:
+        return int(told[1])
+    if finished.code < 0:
+        return -finished.code
+    by_shell = finished.code - _SHELL_SIGNAL
+    return by_shell if emulated and 0 < by_shell < signal.NSIG else None
 
 
 def _signal_name(number: object) -> str:

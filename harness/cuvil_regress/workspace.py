@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,9 @@ from cuvil_regress.model import Cell
 RESULTS = "results.json"
 CELLS = "cells.jsonl"
 ENVIRONMENT = "environment.json"
+PLAN = "plan.json"
+
+_ROOM_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,28 @@ class Workspace:
         return self.root / "outputs" / cell.id
 
     def log(self, cell: Cell, step: str) -> Path:
-        """The log of a step; all targets share the capture's, a target's machines the compiler's."""
-        shared = {"capture": cell.group, "compile": f"{cell.group}/{cell.built_for}"}
+        """The log of a step; all targets share the capture's, a target's machines those of its library."""
+        target = f"{cell.group}/{cell.built_for}"
+        shared = {"capture": cell.group, "compile": target, "abi": target}
         return self.root / "logs" / shared.get(step, cell.id) / f"{step}.log"
+
+    def clear(self, cell: Cell, *, group: bool) -> None:
+        """Remove what an earlier attempt left of a cell, and of its `group` where nothing of that is kept."""
+        places = [self.library(cell).parent, self.outputs(cell), self.root / "logs" / cell.id]
+        if group:
+            places += [self.capture(cell), self.golden(cell)]
+        for place in places:
+            if place.exists():
+                shutil.rmtree(place)
+
+    def require_room(self) -> None:
+        """Write a little: a command that failed may have failed for want of space.
+
+        Raises:
+            OSError: the folder can't be written to, or is full.
+        """
+        with tempfile.TemporaryFile(dir=self.root) as file:
+            file.write(bytes(_ROOM_BYTES))
 
     def relative(self, path: Path) -> str:
         """The path as reports show it: relative to the run's folder."""
@@ -53,10 +77,14 @@ class Workspace:
 
 def write_json(path: Path, document: Mapping[str, object]) -> None:
     """Write a JSON file completely or not at all."""
+    write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file completely or not at all."""
     temporary = path.with_name(path.name + ".part")
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(document, file, indent=2, allow_nan=False)
-        file.write("\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -98,3 +98,10 @@ def attention(length: int, width: int, heads: int) -> onnx.ModelProto:
     ]
     shape = (1, length, width)
     return model_of(nodes, {"x": shape}, {"y": shape}, weights)
+
+
+def functions(count: int) -> onnx.ModelProto:
+    """The elementary functions, each with an output of its own."""
+    names = ("Exp", "Log", "Tanh", "Sigmoid", "Erf", "Sqrt")
+    nodes = [helper.make_node(name, ["x"], [name.lower()]) for name in names]
+    return model_of(nodes, {"x": (count,)}, {name.lower(): (count,) for name in names}, {})

@@ -6,7 +6,9 @@ import ctypes
 import hashlib
 import json
 import os
+import platform
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +16,24 @@ import onnx
 import pytest
 
 import cuvil
-from cuvil import toolchain
+from cuvil import driver, toolchain
 from cuvil.artifact import EXPORTED_SYMBOLS
 from cuvil.doctor import examine
 from cuvil.driver import Options, compile_model
 from cuvil.errors import ModelError, ToolchainError, UsageError
 from cuvil.ir.types import Array
 from cuvil.objects import read_dynamic_symbols
+from cuvil.passes.fold_constants import fold_constants
 from cuvil.targets.target import TARGET_NAMES, find_target
-from tests.e2e.models import attention, convolution, product
+from tests.e2e.models import attention, convolution, functions, product
+from tests.judging import bits
 from tests.needs import need_target
 
 MODELS = {
     "product": product(5, 30, 17),
     "convolution": convolution(10, 3, 20),
     "attention": attention(9, 32, 4),
+    "functions": functions(50_000),
 }
 
 
@@ -50,6 +55,37 @@ def test_library_loads_with_rtld_now(tmp_path: Path) -> None:
     path = save(MODELS["attention"], toolchain.host_target(), tmp_path / "m.so")
     library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
     assert all(hasattr(library, symbol) for symbol in EXPORTED_SYMBOLS)
+
+
+SETTINGS: tuple[dict[str, str], ...] = (
+    {},
+    {"NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512_SKX AVX2 FMA3", "OPENBLAS_CORETYPE": "Nehalem"},
+)
+"""Of NumPy and its BLAS: which of their kernels run on the compiling machine."""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the settings name x86-64 features")
+@pytest.mark.parametrize("name", MODELS)
+def test_the_compiling_machine_s_numpy_has_no_influence(name: str, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(MODELS[name].SerializeToString())
+    images = []
+    for number, setting in enumerate(SETTINGS):
+        output = tmp_path / str(number) / "m.so"
+        output.parent.mkdir()
+        command = [sys.executable, "-W", "ignore", "-m", "cuvil.cli", "compile"]
+        command += ["--model", str(tmp_path / "m.onnx"), "--output", str(output)]
+        subprocess.run(command, env={**os.environ, **setting}, check=True, timeout=120)
+        images.append(output.read_bytes())
+    assert images[0] == images[1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_passes_by_being_folded_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = sample(cuvil.compile(MODELS[name]).inputs[0].shape)
+    expected = cuvil.compile(MODELS[name]).run({"x": x})
+    monkeypatch.setattr(driver, "PASSES", tuple(p for p in driver.PASSES if p is not fold_constants))
+    for output, array in cuvil.compile(MODELS[name]).run({"x": x}).items():
+        np.testing.assert_array_equal(bits(array), bits(expected[output]))
 
 
 @pytest.mark.parametrize("target", TARGET_NAMES)
@@ -75,7 +111,7 @@ def test_metadata_describes_the_library(tmp_path: Path) -> None:
     assert meta["target"]["min_vlen_bits"] == 0
     assert meta["numerics"] == "strict"
     assert meta["library"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert [node["loc"] for node in meta["nodes"]] == ["Gemm 'fc'"]
+    assert [node["loc"] for node in meta["nodes"]] == ["Gemm 'fc'; Relu 'act'"]
 
 
 def test_loaded_library_computes_what_the_compiled_model_does(tmp_path: Path) -> None:
@@ -86,8 +122,8 @@ def test_loaded_library_computes_what_the_compiled_model_does(tmp_path: Path) ->
     np.testing.assert_array_equal(cuvil.load(tmp_path / "m.so")(x), compiled(x))
 
 
-def run_on(target: str, library: Path, folder: Path, x: Array, machine: str = "") -> Array:
-    """Runs a library by its target's runner, under an emulator where this machine is another one."""
+def run_on(target: str, library: Path, folder: Path, x: Array, machine: str = "") -> list[Array]:
+    """A library's outputs, flat, by its target's runner, emulated where this machine is another one."""
     entry = examine()["targets"][target]
     if machine:
         entry["emulator_arguments"] = entry["machines"][machine]
@@ -101,8 +137,9 @@ def run_on(target: str, library: Path, folder: Path, x: Array, machine: str = ""
     command = [*emulator, *sysroot, entry["runner"], str(library), str(folder / "cases"), str(folder / "out")]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    (output,) = (folder / "out" / "only").glob("*.bin")
-    return np.frombuffer(output.read_bytes(), np.float32)
+    lines = (folder / "out" / "only" / "manifest.txt").read_text().splitlines()[1:]
+    files = [next(word for word in line.split() if word.endswith(".bin")) for line in lines]
+    return [np.fromfile(folder / "out" / "only" / file, np.float32) for file in files]
 
 
 MACHINES = [(name, machine) for name in TARGET_NAMES for machine in (find_target(name).machines or ("",))]
@@ -115,14 +152,23 @@ def test_every_machine_gives_the_same_bits(name: str, target: str, machine: str,
     need_target(target)
     model = MODELS[name]
     compiled = cuvil.compile(model)
-    x = np.random.default_rng(0).standard_normal(compiled.inputs[0].shape).astype(np.float32)
-    x.reshape(-1)[:5] = [np.nan, 1e-41, -0.0, np.inf, -3e38]
-    expected = compiled(x)
-    assert isinstance(expected, np.ndarray)
+    x = sample(compiled.inputs[0].shape)
+    outputs = compiled.run({"x": x})
     actual = run_on(target, save(model, target, tmp_path / "m.so"), tmp_path, x, machine)
-    nan = np.isnan(expected.reshape(-1))
-    np.testing.assert_array_equal(np.isnan(actual), nan)
-    np.testing.assert_array_equal(actual[~nan].view(np.int32), expected.reshape(-1)[~nan].view(np.int32))
+    for got, wanted in zip(actual, outputs.values(), strict=True):
+        np.testing.assert_array_equal(bits(got), bits(wanted).reshape(-1))
+
+
+def sample(shape: tuple[int, ...]) -> Array:
+    """Ordinary values, special ones, and for large tensors any bit pattern at all."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype(np.float32)
+    flat = x.reshape(-1)
+    if flat.size > 10_000:
+        flat[:] = rng.integers(0, 2**32, flat.size, np.uint32).view(np.float32)
+        flat[: flat.size // 2] = rng.uniform(-100, 100, flat.size // 2)
+    flat[:5] = [np.nan, 1e-41, -0.0, np.inf, -3e38]
+    return x
 
 
 def test_foreign_library_is_refused_with_both_machines_named(tmp_path: Path) -> None:

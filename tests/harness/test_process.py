@@ -1,8 +1,9 @@
-"""Process groups: nothing of a command is left, however it ends."""
+"""Commands: nothing of one is left, however it ends, and nothing else is touched."""
 
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 import threading
 import time
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cuvil_regress.process import Processes, StoppedError
+from cuvil_regress import descendants
+from cuvil_regress.process import NotStartedError, Processes, StoppedError
 
 GRANDCHILD = """
 import os, signal, sys, time
@@ -22,6 +24,28 @@ if sys.argv[2] == "stay":
     time.sleep(60)
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.01)
+"""
+
+
+ESCAPEE = """
+import os, signal, sys, time
+
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        print("still here", flush=True)
+        with open(sys.argv[1], "w") as file:
+            file.write(f"{os.getpid()}\\n")
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+while not os.path.exists(sys.argv[1]) or not open(sys.argv[1]).read().endswith("\\n"):
+    time.sleep(0.01)
+if sys.argv[2] == "stay":
+    time.sleep(60)
 """
 
 
@@ -67,6 +91,49 @@ def test_no_grandchild_is_left(tmp_path: Path, way: str) -> None:
     assert_dies(int(pid_file.read_text()))
 
 
+@pytest.mark.parametrize("way", ["stay", "leave"])
+def test_one_that_left_its_session_twice_ignores_signals_and_holds_stdout(tmp_path: Path, way: str) -> None:
+    pid_file = tmp_path / "pid"
+    start = time.monotonic()
+    finished = Processes().run(
+        [sys.executable, "-c", ESCAPEE, str(pid_file), way], log=tmp_path / "a.log", timeout_s=1.5
+    )
+    assert time.monotonic() - start < 6
+    assert (finished.timed_out, finished.stdout) == (way == "stay", "still here\n")
+    assert not is_alive(int(pid_file.read_text()))
+
+
+def test_one_that_wiped_its_environment_but_kept_its_session_or_its_parent(tmp_path: Path) -> None:
+    script = "env -i sleep 61 & env -i setsid sleep 62 & echo $! > pid; sleep 60"
+    command = ["sh", "-c", f"cd {shlex.quote(str(tmp_path))}; {script}"]
+    finished = Processes().run(command, log=tmp_path / "a.log", timeout_s=0.7)
+    assert finished.timed_out
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+def test_a_neighbour_is_left_alone(tmp_path: Path) -> None:
+    """One whose environment merely mentions a mark, and one that belongs to another command."""
+    processes = Processes()
+    mention = {"OTHER": f"{processes.mark}_1=", "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(["sleep", "60"], env=mention) as bystander:
+        beside = threading.Thread(
+            target=processes.run, args=(["sleep", "1"],), kwargs={"log": tmp_path / "b.log", "timeout_s": 60}
+        )
+        beside.start()
+        processes.run(["true"], log=tmp_path / "a.log", timeout_s=60)
+        assert beside.is_alive()
+        beside.join()
+        assert bystander.poll() is None
+        bystander.kill()
+
+
+def test_what_a_killed_run_left_is_found_by_its_mark(tmp_path: Path) -> None:
+    mark = Processes().mark
+    with subprocess.Popen(["sleep", "60"], env={f"{mark}_7": "1", "PATH": "/usr/bin:/bin"}) as left:
+        assert descendants.end_marked(f"{mark}_", patience_s=5)
+        assert left.wait(5) == -9
+
+
 def test_stopping_ends_what_runs_and_refuses_what_comes(tmp_path: Path) -> None:
     processes, raised = Processes(), list[StoppedError]()
 
@@ -89,5 +156,5 @@ def test_stopping_ends_what_runs_and_refuses_what_comes(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(NotStartedError, match="no such file or directory"):
         Processes().run(["no-such-program"], log=tmp_path / "a.log", timeout_s=1)

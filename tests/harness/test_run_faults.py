@@ -10,7 +10,8 @@ from cuvil_regress.process import Finished
 from cuvil_regress.steps import run_faults
 
 OK = json.dumps({"case": "a", "status": "ok"})
-CRASH = json.dumps({"case": "b", "status": "crash", "signal": 4})
+CRASH = json.dumps({"case": "b", "status": "crash", "signal": 11})
+ILLEGAL = json.dumps({"case": "b", "status": "crash", "signal": 4})
 NEEDS = "cuvil-run: 'm.so': needs FMA, which this machine lacks"
 TARGET_SIGNAL = "qemu: uncaught target signal 11 (Segmentation fault) - core dumped"
 
@@ -29,9 +30,23 @@ def test_all_cases_ran() -> None:
 
 @pytest.mark.parametrize("emulated", [False, True])
 def test_a_case_that_died(emulated: bool) -> None:
-    stderr = TARGET_SIGNAL.replace("11", "4") if emulated else ""
-    expected = [("crash", "case 'b': died by signal 4 (SIGILL)")]
+    stderr = TARGET_SIGNAL if emulated else ""
+    expected = [("crash", "case 'b': died by signal 11 (SIGSEGV)")]
     assert faults(1, f"{OK}\n{CRASH}", stderr, emulated=emulated) == expected
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_an_illegal_instruction_is_code_for_another_processor(emulated: bool) -> None:
+    stderr = "qemu: uncaught target signal 4 (Illegal instruction) - core dumped" if emulated else ""
+    expected = [("wrong-isa", "case 'b': died by signal 4 (SIGILL)")]
+    assert faults(1, f"{OK}\n{ILLEGAL}", stderr, emulated=emulated) == expected
+    expected = [("wrong-isa", "run: the runner died by signal 4 (SIGILL); no result of 1 cases from 'b' on")]
+    assert faults(132 if emulated else -4, OK, stderr, emulated=emulated) == expected
+
+
+def test_a_warning_of_the_emulator_is_no_failure() -> None:
+    stderr = "qemu-riscv64: warning: vext ver is not specified, use default value v1.0"
+    assert [verdict for verdict, _ in faults(1, f"{OK}\n{CRASH}", stderr, emulated=True)] == ["crash"]
 
 
 def test_a_case_that_reported_an_error() -> None:
@@ -51,6 +66,10 @@ def test_an_exit_code_that_contradicts_the_reports() -> None:
         (-11, "", False, "crash", "the runner died by signal 11 (SIGSEGV); no result of 1 cases from 'b' on"),
         (-11, TARGET_SIGNAL, True, "crash", "the runner died by signal 11 (SIGSEGV)"),
         (139, TARGET_SIGNAL, True, "crash", "the runner died by signal 11 (SIGSEGV)"),
+        (139, "", True, "crash", "the runner died by signal 11 (SIGSEGV)"),
+        (139, "", False, "run-failure", "exit code 139"),
+        (127, "sh: 1: qemu-aarch64: not found", True, "environment", "not found"),
+        (1, "qemu-riscv64: unable to find CPU model 'rv65'", True, "emulator-failure", "CPU model 'rv65'"),
         (-6, "**\nERROR:../tcg/tcg.c:100:tcg_fatal: oops", True, "emulator-failure", "ERROR:../tcg/tcg.c"),
         (-11, "QEMU internal SIGSEGV {code=MAPERR, addr=0x20}", True, "emulator-failure", "QEMU internal"),
         (1, "qemu: unhandled CPU exception 0x10003 - aborting", True, "emulator-failure", "unhandled CPU"),

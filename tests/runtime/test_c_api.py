@@ -14,7 +14,7 @@ from cuvil.objects import read_dynamic_symbols
 from cuvil.runtime_binding import HEADER_PATH
 from tests.needs import need
 
-from .conftest import HERE, WARNINGS, Machine, ModelBuilder, ProgramBuilder, run
+from .conftest import WARNINGS, Machine, ModelBuilder, ProgramBuilder, run
 
 
 @pytest.mark.parametrize("language", ["c11", "c++17"])
@@ -120,31 +120,3 @@ def _starts(tool: str) -> bool:
         return subprocess.run([tool, "--version"], capture_output=True, check=False).returncode == 0
     except OSError:
         return False
-
-
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_threads_and_memory_under_sanitizers(
-    host: Machine, build_model: ModelBuilder, tmp_path: Path, sanitizer: str
-) -> None:
-    need("g++", _starts("g++"))
-    program = tmp_path / "embed"
-    sources = sorted((toolchain.RUNTIME_SOURCE_DIR / "src").glob("*.cpp"))
-    flags = ["-std=c++17", "-g", "-O1", "-fno-exceptions", "-fno-rtti", f"-fsanitize={sanitizer}"]
-    include = f"-I{toolchain.RUNTIME_SOURCE_DIR / 'include'}"
-    run(
-        [
-            "g++",
-            *flags,
-            "-fno-sanitize-recover=all",
-            include,
-            "-xc++",
-            HERE / "embed.c",
-            *sources,
-            "-ldl",
-            "-lpthread",
-            "-o",
-            program,
-        ]
-    )
-    for command in ("concurrent", "bits", "nested", "lifetime", "api"):
-        run([program, command, build_model(host), "3"])

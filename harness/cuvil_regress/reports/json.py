@@ -44,6 +44,29 @@ def render_result(result: Result) -> dict[str, Any]:
     }
 
 
+def render_line(result: Result) -> str:
+    """One finished cell as a line of `cells.jsonl`."""
+    return json.dumps(render_result(result), allow_nan=False) + "\n"
+
+
+def read_lines(path: Path) -> list[Result]:
+    """Read a `cells.jsonl`; a last line that was cut off when its run was killed is passed over.
+
+    Raises:
+        UsageError: another line is damaged.
+    """
+    if not path.exists():
+        return []
+    *whole, _ = path.read_bytes().split(b"\n")
+    results = []
+    for number, line in enumerate(whole, 1):
+        try:
+            results.append(_parse_result(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path}:{number}: is damaged: expected a finished cell") from error
+    return results
+
+
 def read(path: Path) -> Report:
     """Read a `results.json`.
 
@@ -89,6 +112,7 @@ def _parse_result(entry: Mapping[str, Any]) -> Result:
         tuple(OutputResult(**_pick(OutputResult, output)) for output in entry["outputs"]),
         entry["abi_conflicts"],
         entry["abi_missing"],
+        entry["inputs"],
     )
 
 

@@ -6,7 +6,7 @@ Without a terminal (a CI log) the same text comes plain: no control codes, and n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
@@ -58,6 +58,12 @@ class ProgressObserver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+
+    def resumed(self, kept: Sequence[Result], reasons: Mapping[Cell, str]) -> None:
+        found = list(reasons.values())
+        counts = ", ".join(f"{found.count(reason)} {reason}" for reason in dict.fromkeys(found))
+        again = f"; {len(reasons)} to run: {counts}" if reasons else ""
+        self._console.print(f"{counted(len(kept), 'cell')} kept{again}", soft_wrap=True)
 
     def started(self, cells: Sequence[Cell]) -> None:
         self._total = len(cells)

@@ -94,6 +94,28 @@ class Laboratory:
         self.write_matrix(*targets, timeout_s=timeout_s)
         return self.call(*self.arguments(name), *extra, folder=self.folder / name)
 
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """The command line as a process of its own."""
+        command = [sys.executable, "-m", "cuvil_regress.cli", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def living(self) -> list[str]:
+        """Command lines of the living processes that belong to runs in this folder."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                line, variables = ((path / name).read_bytes() for name in ("cmdline", "environ"))
+            except OSError:
+                continue
+            if b"CUVIL_REGRESS_MARK_" in variables and str(self.folder).encode() in variables + line:
+                found.append(line.replace(b"\0", b" ").decode(errors="replace"))
+        return found
+
+    def resume(self, name: str = "run", *extra: str) -> Ran:
+        """Continue a run."""
+        arguments = [word if word != "--output-dir" else "--resume" for word in self.arguments(name)]
+        return self.call(*arguments, *extra, folder=self.folder / name)
+
     def call(self, *arguments: str, folder: Path | None = None) -> Ran:
         with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
             code = cli.main(arguments)

@@ -36,6 +36,7 @@ def test_a_faultless_run_is_clean(laboratory: Laboratory) -> None:
         ("shape", "shape", 1, "shape differs; expected [4, 10], got [40]"),
         ("dtype", "dtype", 1, "dtype differs; expected float32, got float64"),
         ("crash", "crash", 1, "case 'ordinary': died by signal 11 (SIGSEGV)"),
+        ("illegal", "wrong-isa", 1, "case 'ordinary': died by signal 4 (SIGILL)"),
         ("undefined", "abi-conflict", 1, "'nobody_defines_this'"),
         ("clash", "abi-conflict", 1, "planted_name"),
         ("unsupported", "unsupported", 1, "operator is not compiled; expected one of Add, Gemm, got Gather"),
@@ -191,6 +192,11 @@ def test_a_missing_c_library_of_the_target(foreign_laboratory: Laboratory) -> No
         ("", "8.2.0", "identical", 0),
         ("", "6.2.0", "environment", 3),
         ("emulator", "8.2.0", "emulator-failure", 1),
+        ("emulator-assertion", "8.2.0", "emulator-failure", 1),
+        ("emulator-exit-139", "8.2.0", "crash", 1),
+        ("emulator-exit-132", "8.2.0", "wrong-isa", 1),
+        ("emulator-exit-127", "8.2.0", "environment", 3),
+        ("emulator-truncated", "8.2.0", "run-failure", 1),
     ],
 )
 def test_a_foreign_target(
@@ -258,6 +264,32 @@ def test_a_target_that_this_machine_lacks_instructions_for(laboratory: Laborator
     ran = laboratory.run()
     assert (ran.code, ran.cell["verdict"]) == (3, "environment"), ran.out
     assert "x86_64-linux: needs AVX-512F, which this machine lacks" in ran.out
+
+
+def test_which_emulator_and_which_processor_are_kept(foreign_laboratory: Laboratory) -> None:
+    ran = foreign_laboratory.run("aarch64-linux")
+    known = json.loads((ran.folder / "environment.json").read_text())["emulators"]
+    expected = {"name": "qemu-aarch64", "version": "8.2.0", "arguments": ["-cpu", "cortex-a76"]}
+    assert known == {"aarch64-linux": expected}
+
+
+def test_an_emulator_that_failed_once_is_tried_again(foreign_laboratory: Laboratory) -> None:
+    foreign_laboratory.plant("emulator-once")
+    ran = foreign_laboratory.run("aarch64-linux")
+    assert (ran.code, ran.cell["verdict"]) == (0, "identical"), ran.out
+    (warning,) = ran.cell["findings"]
+    assert (warning["check"], warning["severity"]) == ("emulator-failure", "warning")
+    assert "the first of two attempts failed: run: the emulator says: QEMU internal SIG" in warning["message"]
+    log = "logs/torch-2.13.0/mlp/aarch64-linux"
+    assert warning["file"] == f"{log}/run.log"
+    assert [step["log"] for step in ran.cell["steps"] if step["name"] == "run"] == [f"{log}/run-again.log"]
+
+
+def test_an_emulator_that_fails_twice_is_the_verdict(foreign_laboratory: Laboratory) -> None:
+    foreign_laboratory.plant("emulator-assertion")
+    ran = foreign_laboratory.run("aarch64-linux")
+    assert ran.cell["message"].startswith("run: the emulator says: qemu-aarch64: ../tcg/tcg.c:3220: ")
+    assert [finding["severity"] for finding in ran.cell["findings"]] == ["error", "warning"]
 
 
 def test_a_differing_bit_is_named(foreign_laboratory: Laboratory) -> None:

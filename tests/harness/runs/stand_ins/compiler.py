@@ -7,8 +7,10 @@ to hold every verdict of the harness to a library that truly has the fault. STAN
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -77,6 +79,7 @@ EXTRA = {
 }
 BEFORE = {
     "crash": "*(volatile int *)8 = 1;",
+    "illegal": '__asm__ volatile("ud2");',
     "crash-special": "if (matches(1, inputs)) *(volatile int *)8 = 1;",
     "hang": "for (volatile int i = 0;;) i = i + 1;",
     "undefined": "nobody_defines_this();",
@@ -92,6 +95,13 @@ ENDS = {
 
 
 def compile_model(model: Path, target: str, library: Path) -> int:
+    if FAULT == "fill":
+        with library.open("wb") as file:
+            while True:
+                file.write(bytes(1 << 16))
+    if FAULT == "hang-compile":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
     if FAULT in ENDS:
         code, words = ENDS[FAULT]
         print(words, file=sys.stderr)

@@ -7,16 +7,31 @@ import os
 import sys
 from pathlib import Path
 
+DIGEST = os.environ.get("STAND_IN_DIGEST", "first")
 EMULATORS = {"aarch64-linux": "qemu-aarch64", "riscv64-linux": "qemu-riscv64"}
 
 
 def doctor() -> int:
     targets = {
-        target: {**place, "elf_machine": 0, "emulator": EMULATORS.get(target), "emulator_arguments": []}
+        target: {
+            **place,
+            "elf_machine": 0,
+            "emulator": EMULATORS.get(target),
+            "emulator_arguments": ["-cpu", "cortex-a76"] if target in EMULATORS else [],
+        }
         for target, place in json.loads(os.environ["STAND_IN_TOOLS"]).items()
     }
     print(
-        json.dumps({"schema_version": 1, "version": "0.0", "llvm": "0", "targets": targets, "linker": None})
+        json.dumps(
+            {
+                "schema_version": 1,
+                "version": "0.0",
+                "digest": DIGEST,
+                "llvm": "0",
+                "targets": targets,
+                "linker": None,
+            }
+        )
     )
     return 0
 

@@ -6,7 +6,9 @@ STAND_IN_TORCH names a folder with a `torch` package and its metadata; STAND_IN_
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 
@@ -19,10 +21,25 @@ def capture(name: str, folder: Path) -> int:
         tensors.write(folder / "cases" / case, model.inputs(case))
         tensors.write(folder / "eager" / case, rounded)
     (folder / "model.onnx").write_bytes(b"stand-in")
+    if "STAND_IN_LINK" in os.environ:
+        link, _, target = os.environ["STAND_IN_LINK"].partition("=")
+        Path(link).parent.mkdir(parents=True, exist_ok=True)
+        Path(link).symlink_to(target)
     return 0
 
 
+def linger() -> None:
+    """Hang, and leave the session twice over before: what must be ended has done all to escape it."""
+    for _ in range(2):
+        if os.fork() == 0:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+
 def main() -> int:
+    if os.environ.get("STAND_IN_FAULT") == ("hang-setup" if sys.argv[1] == "-c" else "hang-capture"):
+        linger()
     if sys.argv[1] == "-c":
         sys.path.insert(0, os.environ["STAND_IN_TORCH"])
         exec(sys.argv[2], {})
