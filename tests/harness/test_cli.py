@@ -44,7 +44,7 @@ def test_the_list_of_cells(capsys: pytest.CaptureFixture[str]) -> None:
         (["matrix", "run", "alone.toml", "-k", "lstm"], 2, "-k 'lstm': matches no cell"),
         (["matrix", "run", MATRIX, "--python", "/dev/null"], 2, "is not a Python interpreter"),
         (["matrix", "run", MATRIX, "--shard", "5/4"], 2, "--shard '5/4': expected I/N"),
-        (["matrix", "plan", MATRIX, "--shards", "5"], 2, "can't be split into 5 shards; expected 1 to 4"),
+        (["matrix", "plan", MATRIX, "--shards", "0"], 2, "can't be split into 0 shards; expected 1 to "),
         (["compare", "absent", "absent"], 2, "absent: no such folder"),
         (["report", "absent"], 2, "absent/results.json: can't be read: no such file"),
         (["golden", "verify"], 2, "--golden 'golden': no such folder"),
