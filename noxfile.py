@@ -4,6 +4,7 @@ nox                     lint, types, tests
 nox -s dev              a .venv with everything in it, Cuvil editable
 nox -s tests -- -k abi  arguments after -- go to pytest
 nox -s sweep            the elementary functions over all inputs
+nox -s compare          two refs of this repository against each other, each built anew; some minutes
 nox -s matrix           the default matrix; its exit code is the harness's own: 1 findings, 3 environment
 nox -s matrix -- --install-system   installs the emulators and C libraries of the other targets before
 nox -s matrix -- m.toml --torch 2.9.1 --shard 1/4   another matrix, PyTorch release, and options of the run
@@ -86,6 +87,13 @@ def sweep(session: nox.Session) -> None:
     """Measure the elementary functions over all 2^32 inputs; some minutes for each."""
     session.install(CUVIL, *_group("tests"))
     session.run("python", "-m", "tests.numerics.compiled", *session.posargs)
+
+
+@nox.session
+def compare(session: nox.Session) -> None:
+    """Compare refs of this repository, with a planted numeric change and a removed symbol."""
+    session.install(CUVIL, TORCH, *_group("tests"))
+    session.run("pytest", "-m", "compare", *session.posargs)
 
 
 @nox.session

@@ -27,7 +27,17 @@ from cuvil_regress.reports import json as report_json
 from cuvil_regress.resume import Choice, Plan
 from cuvil_regress.schedule import Schedule
 from cuvil_regress.steps import Bench
-from cuvil_regress.workspace import CELLS, ENVIRONMENT, HTML, JUNIT, MARKDOWN, RESULTS, write_json, write_text
+from cuvil_regress.workspace import (
+    CELLS,
+    ENVIRONMENT,
+    HTML,
+    JUNIT,
+    MARKDOWN,
+    RESULTS,
+    Workspace,
+    write_json,
+    write_text,
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,8 @@ class Options:
     workers: int = 2
     resume: bool = False
     """Whether `output_dir` is the folder of an earlier attempt, which is continued."""
+    captured: Path | None = None
+    """Folder of a run whose captures are taken over, so that both see the same models and inputs."""
 
 
 class Observer(Protocol):
@@ -206,7 +218,8 @@ def _set_up(plan: Plan, options: Options, processes: Processes, link: Path) -> B
         target: _find_launcher(target, compiler, processes, logs)
         for target in dict.fromkeys(cell.target for cell in plan.matrix.cells)
     }
-    bench = Bench(workspace, plan.matrix, processes, interpreter, link, compiler, launchers)
+    captured = Workspace(options.captured.resolve()) if options.captured else None
+    bench = Bench(workspace, plan.matrix, processes, interpreter, link, compiler, launchers, captured)
     _keep_runtimes(bench)
     write_json(workspace.root / ENVIRONMENT, _environment(bench))
     return bench

@@ -43,6 +43,10 @@ class Workspace:
     def library(self, cell: Cell) -> Path:
         return self.root / "libraries" / cell.id / f"lib{cell.model}.so"
 
+    def metadata(self, cell: Cell) -> Path:
+        """What the compiler says about the library."""
+        return self.library(cell).with_suffix(".cuvil-meta.json")
+
     def runtime(self, target: str) -> Path:
         """The runtime library that ran the target's cells."""
         return self.root / "runtimes" / target / "libcuvil_runtime.so.1"

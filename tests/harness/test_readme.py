@@ -51,11 +51,16 @@ def test_every_verdict_is_told_in_order_with_its_exit_code() -> None:
     told = [(names(verdict)[0], int(code)) for verdict, code, _ in rows(section("Verdicts"))[1:]]
     cell = Cell("1", "m", "t")
     assert told == [(verdict, exit_code([Result(cell, verdict)])) for verdict in VERDICTS]
-    compared = [
-        (names(verdict)[0], int(code)) for verdict, code, _ in rows(section("Comparing two runs"))[1:]
+    table = section("Comparing two releases").partition("\n### Verdicts of pairs\n")[2]
+    compared = [(names(verdict)[0], int(code)) for verdict, code, _ in rows(table)[1:]]
+    side = pairs.SideId("a", "run", "", "")
+    assert compared == [
+        (
+            verdict,
+            pairs.RunComparison(side, side, "p", (pairs.CellPair("m", "t", cell, cell, verdict),)).exit_code,
+        )
+        for verdict in pairs.PAIR_VERDICTS
     ]
-    clean = pairs.CLEAN_PAIR_VERDICTS
-    assert compared == [(verdict, 0 if verdict in clean else 1) for verdict in pairs.PAIR_VERDICTS]
 
 
 def test_every_field_of_the_results_is_told() -> None:
