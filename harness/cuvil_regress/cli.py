@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from cuvil_regress import report_commands
 from cuvil_regress.errors import (
     EXIT_CLEAN,
     EXIT_FINDINGS,
@@ -28,7 +29,7 @@ from cuvil_regress.errors import (
 )
 
 EPILOG = "exit codes: 0 clean, 1 findings, 2 usage, 3 environment, 70 internal, 130 interrupted"
-EXTRA_MODULES = ("rich", "jsonschema", "elftools", "pandas")
+EXTRA_MODULES = ("rich", "jsonschema", "elftools", "pandas", "jinja2", "markupsafe")
 """What the extra `regress` of the distribution brings."""
 
 
@@ -89,6 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(
         commands.add_parser("compare", help="compare two releases, or two finished runs", epilog=EPILOG)
     )
+    report_commands.add_report(
+        commands.add_parser("report", help="render a run's reports again", epilog=EPILOG)
+    )
     _add_golden(commands.add_parser("golden", help="refresh or verify the golden tensors", epilog=EPILOG))
     _add_abi(commands.add_parser("abi", help="scan libraries for ABI conflicts", epilog=EPILOG))
     return parser
@@ -118,12 +122,17 @@ def _add_matrix(parser: argparse.ArgumentParser) -> None:
         "--compiler", metavar="CMD", help="the compiler's command (default: the cuvil beside this Python)"
     )
     _add_selection(run)
+    run.add_argument("--shard", metavar="I/N", help="only part I of N, as `matrix plan` splits the matrix")
     _add_run_options(run)
     run.set_defaults(command=_matrix_run)
     listing = commands.add_parser("list", help="print the ids of all cells", epilog=EPILOG)
     listing.add_argument("matrix", type=Path, metavar="MATRIX", help="the matrix file")
     _add_selection(listing)
     listing.set_defaults(command=_matrix_list)
+    plan = commands.add_parser("plan", help="split a matrix over machines", epilog=EPILOG)
+    report_commands.add_plan(plan)
+    gather = commands.add_parser("gather", help="merge the runs of all shards", epilog=EPILOG)
+    report_commands.add_gather(gather)
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
@@ -222,13 +231,16 @@ def _positive(text: str) -> int:
 
 
 def _matrix_run(options: argparse.Namespace) -> int:
-    from cuvil_regress import environment, matrix, models, policy, runner
-    from cuvil_regress.reports import terminal
+    from cuvil_regress import environment, matrix, models, policy, runner, shards
+    from cuvil_regress.reports import documents, terminal
 
-    if options.resume and (options.output_dir or options.selection is not None):
-        given = "--output-dir" if options.output_dir else "-k"
+    others = {"--output-dir": options.output_dir, "-k": options.selection, "--shard": options.shard}
+    given = next((name for name, value in others.items() if value is not None), None)
+    if options.resume and given:
         raise UsageError(f"--resume: does not go with {given}; the run's folder and its cells are given")
     loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
+    if options.shard is not None:
+        loaded = shards.select(loaded, options.shard)
     if options.selection is not None:
         loaded = loaded.select(options.selection)
     loaded.require_golden()
@@ -241,6 +253,7 @@ def _matrix_run(options: argparse.Namespace) -> int:
         )
         report = runner.run(loaded, settings, observer)
     terminal.print_report(console, report, folder)
+    documents.append_summary(report)
     return report.exit_code
 
 

@@ -22,11 +22,22 @@ from cuvil_regress.errors import RunFolderError, ToolMissingError, UsageError
 from cuvil_regress.matrix import Matrix
 from cuvil_regress.model import Cell, Report, Result
 from cuvil_regress.process import Processes, new_mark
+from cuvil_regress.reports import documents
 from cuvil_regress.reports import json as report_json
 from cuvil_regress.resume import Choice, Plan
 from cuvil_regress.schedule import Schedule
 from cuvil_regress.steps import Bench
-from cuvil_regress.workspace import CELLS, ENVIRONMENT, RESULTS, Workspace, write_json, write_text
+from cuvil_regress.workspace import (
+    CELLS,
+    ENVIRONMENT,
+    HTML,
+    JUNIT,
+    MARKDOWN,
+    RESULTS,
+    Workspace,
+    write_json,
+    write_text,
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ def run(matrix: Matrix, options: Options, observer: Observer) -> Report:
         if options.resume:
             plan = resume.reopen(options.output_dir, matrix)
         else:
-            plan = resume.begin(_fresh_folder(options.output_dir), matrix, new_mark())
+            plan = resume.begin(fresh_folder(options.output_dir), matrix, new_mark())
         with plan.locked():
             return _Run(plan, options, observer).run()
 
@@ -120,7 +131,8 @@ class _Run:
 
     def _clear(self, choice: Choice) -> None:
         """Remove what earlier attempts left of the cells that are run again."""
-        (self._plan.workspace.root / RESULTS).unlink(missing_ok=True)
+        for name in (RESULTS, HTML, MARKDOWN, JUNIT):
+            (self._plan.workspace.root / name).unlink(missing_ok=True)
         kept_groups = {cell.group for cell in choice.kept}
         for cell in choice.reasons:
             self._plan.workspace.clear(cell, group=cell.group not in kept_groups)
@@ -131,7 +143,7 @@ class _Run:
         results = sorted(self._results, key=lambda result: matrix.cells.index(result.cell))
         elapsed_ns = time.monotonic_ns() - self._start
         report = Report(matrix.path.name, self._compiler, policies, matrix.cells, tuple(results), elapsed_ns)
-        write_json(self._plan.workspace.root / RESULTS, report_json.render(report))
+        documents.write_all(report, self._plan.workspace)
         return report
 
 
@@ -176,7 +188,12 @@ def _cannot_make(path: Path, error: OSError) -> UsageError:
     return UsageError(f"folder of the run: {str(path)!r} can't be made: {reason}", hint=hint)
 
 
-def _fresh_folder(path: Path) -> Path:
+def fresh_folder(path: Path) -> Path:
+    """Make the folder of a run where the user wants it.
+
+    Raises:
+        UsageError: it is in use, or can't be made or written to.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(
             f"--output-dir {str(path)!r}: exists already; expected a new or an empty folder",

@@ -328,8 +328,10 @@ _TARGET_SIGNAL = re.compile(r"uncaught target signal (\d+)")
 def _emulator_complaint(finished: Finished) -> str | None:
     """A line in which the emulator itself gives up; the death of the program that it runs is none.
 
-    QEMU writes "Error while loading" to stdout, the rest to stderr.
+    QEMU writes "Error while loading" to stdout, and loses it where that is a file; the rest goes to stderr.
     """
+    if finished.code == 1 and not finished.stdout and not finished.stderr:
+        return "nothing, and exit code 1, as QEMU does when it can't load a program"
     found = _EMULATOR_COMPLAINT.search(f"{finished.stderr}\n{finished.stdout}")
     return found[0] if found else None
 

@@ -15,7 +15,13 @@ from cuvil_regress.model import Cell
 RESULTS = "results.json"
 CELLS = "cells.jsonl"
 ENVIRONMENT = "environment.json"
+HTML = "report.html"
+MARKDOWN = "summary.md"
+JUNIT = "junit.xml"
 PLAN = "plan.json"
+
+FOLDERS = ("captures", "goldens", "libraries", "logs", "outputs", "runtimes")
+"""What a run holds by cell, by group and by target."""
 
 _ROOM_BYTES = 1 << 20
 

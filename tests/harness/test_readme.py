@@ -18,6 +18,7 @@ import cuvil_regress
 from cuvil_regress import checks, golden, matrix, models, pairs, policy
 from cuvil_regress.matrix import DEFAULT_TIMEOUTS_S
 from cuvil_regress.model import VERDICTS, Cell, Result, exit_code
+from cuvil_regress.reports import documents, junit
 from cuvil_regress.scan import scan
 from tests.needs import need_program
 
@@ -68,6 +69,13 @@ def test_every_field_of_the_results_is_told() -> None:
     told = [names(fields_of) for _, fields_of in rows(section("The run folder"))[1:]]
     assert [sorted(each) for each in told] == [sorted(part["properties"]) for part in parts]
     assert all(sorted(part["required"]) == sorted(part["properties"]) for part in parts)
+
+
+def test_every_report_is_told() -> None:
+    told = {names(row[1])[0]: names(row[0])[0] for row in rows(section("Reports"))[1:]}
+    assert told == {name: file for name, (file, _) in documents.FORMATS.items()}
+    told_failures = section("Reports").partition("is a `failure`:")[2].partition(". One")[0]
+    assert set(names(told_failures)) == junit.FAILURES
 
 
 def test_every_key_of_a_policy_and_of_a_matrix_is_told() -> None:
