@@ -112,7 +112,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_compile(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
-    parser.add_argument("--target", metavar="NAME", help="default: this machine's")
+    parser.add_argument(
+        "--target", metavar="NAME", help="default: the portable one of this machine; native: its best"
+    )
     parser.add_argument("--output", required=True, metavar="FILE.so", help="the library to write")
     parser.add_argument(
         "--enable-fp16",
@@ -235,12 +237,13 @@ def _run(args: argparse.Namespace) -> int:
 def _load(args: argparse.Namespace) -> CompiledModel:
     from cuvil.driver import compile_model
     from cuvil.session import load, load_artifact
+    from cuvil.targets.target import NATIVE
 
     if args.model.endswith(".so"):
         if args.shape:
             raise UsageError("--shape: a compiled library has fixed shapes; expected an ONNX model")
         return load(args.model, args.threads)
-    return load_artifact(compile_model(args.model, _options(args, None)), args.threads)
+    return load_artifact(compile_model(args.model, _options(args, NATIVE)), args.threads)
 
 
 def _input(text: str) -> tuple[str, Array]:

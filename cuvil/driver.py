@@ -20,12 +20,13 @@ from cuvil.ir.verify import verify_graph
 from cuvil.loops.text import format_kernel
 from cuvil.loops.verify import verify_kernel
 from cuvil.lower import lower_graph
+from cuvil.native import native_target
 from cuvil.passes.canonicalize import canonicalize
 from cuvil.passes.choose_layouts import choose_layouts
 from cuvil.passes.fold_constants import fold_constants
 from cuvil.passes.fuse import fuse
 from cuvil.plan import Plan, Program, plan_memory
-from cuvil.targets.target import Target, find_target
+from cuvil.targets.target import NATIVE, Target, find_target
 
 if TYPE_CHECKING:
     import onnx
@@ -40,8 +41,9 @@ PASSES: tuple[Pass, ...] = (fold_constants, canonicalize, choose_layouts, fold_c
 class Options:
     """How to compile.
 
-    `shapes` fixes inputs whose shapes the model leaves open. `parallel_flops` is the least work that is
-    split over threads; it changes no result, and tests set it to 0 to split everything.
+    `target` is the name of a record, or `native` for the best one of this machine. `shapes` fixes inputs
+    whose shapes the model leaves open. `parallel_flops` is the least work that is split over threads; it
+    changes no result, and tests set it to 0 to split everything.
     """
 
     target: str
@@ -68,6 +70,7 @@ def compile_model(source: Source | onnx.ModelProto, options: Options) -> Artifac
     Raises:
         ModelError: the model is missing, damaged, or uses what is not supported.
         UsageError: there is no such target, or a shape override fits no input.
+        ToolchainError: the target is `native`, and there is no record for this machine.
     """
     with debug.watch() as trace:
         stages = run_stages(source, options, trace)
@@ -88,7 +91,7 @@ def compile_model(source: Source | onnx.ModelProto, options: Options) -> Artifac
 def run_stages(source: Source | onnx.ModelProto, options: Options, trace: Trace | None = None) -> Stages:
     """Runs the pipeline up to LLVM IR and keeps every stage."""
     trace = trace or Trace()
-    target = find_target(options.target)
+    target = native_target() if options.target == NATIVE else find_target(options.target)
     with trace.stage("import"):
         model = load_onnx(source, options.shapes)
         trace.names(model.name, model.sha256, target.name)
@@ -151,6 +154,8 @@ def _metadata(stages: Stages) -> dict[str, Any]:
             "cpu": target.cpu,
             "features": list(target.features),
             "vector_bits": target.vector_bits,
+            "isa": list(target.isa),
+            "min_vlen_bits": target.min_vlen_bits,
         },
         "compiler": {"version": __version__, "llvm": llvm_version()},
         "numerics": "strict",

@@ -16,6 +16,7 @@ from cuvil.driver import Options, Source, compile_model
 from cuvil.errors import UsageError
 from cuvil.ir.types import Array
 from cuvil.runtime_binding import ModelHandle, SessionHandle, TensorInfo, attach_model, load_model
+from cuvil.targets.target import NATIVE
 
 if TYPE_CHECKING:
     import onnx
@@ -44,6 +45,11 @@ class CompiledModel:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Names, element types and shapes of the outputs."""
         return self._handle.outputs
+
+    @property
+    def target(self) -> str:
+        """The name of the target that the code was compiled for."""
+        return self._handle.target
 
     @property
     def worker_runs(self) -> int:
@@ -109,22 +115,24 @@ def compile(  # `cuvil.compile` is the public name
             Branches and loops of `forward` are compiled as these inputs take them, and arguments that
             `forward` does not use are no inputs of the model.
         shapes: fixes inputs whose shapes the ONNX model leaves open.
-        target: the target to compile for; by default this machine's, the only one that can be run here.
+        target: the record to compile for, one that this machine runs; by default `native`, its best one.
+            Name a record where the saved library shall run on other machines, too. No result depends on it.
         num_threads: threads that compute; 0 for one a processor. No result depends on it.
 
     Raises:
         ModelError: the model is missing, damaged, or uses what is not supported.
         UsageError: an argument does not fit the model.
+        ToolchainError: this machine lacks what the target requires.
     """
     source = _onnx_of(model, example_inputs)
-    artifact = compile_model(source, Options(target or toolchain.host_target(), shapes))
+    artifact = compile_model(source, Options(target or NATIVE, shapes))
     return load_artifact(artifact, num_threads)
 
 
 def load_artifact(artifact: Artifact, num_threads: int = 1) -> CompiledModel:
     """Links a compiled model into this process."""
     host = toolchain.host_target()
-    if artifact.target.name != host:
+    if artifact.target.platform != host:
         raise UsageError(
             f"target: code for {artifact.target.name!r} can't run on this machine ({host!r})",
             hint="`cuvil compile --target` writes a library for another machine",

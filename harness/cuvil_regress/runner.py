@@ -1,5 +1,3 @@
-"""Runs a matrix into a run folder."""
-
 from __future__ import annotations
 
 import contextlib
@@ -215,8 +213,8 @@ def _set_up(plan: Plan, options: Options, processes: Processes, link: Path) -> B
     interpreter = environment.probe_interpreter(options.python, processes, logs / "python.log")
     compiler = _ask_compiler(options.compiler, processes, logs)
     launchers = {
-        target: _find_launcher(target, compiler, processes, logs)
-        for target in dict.fromkeys(cell.target for cell in plan.matrix.cells)
+        target: _find_launcher(cell, compiler, processes, logs)
+        for target, cell in {cell.target: cell for cell in plan.matrix.cells}.items()
     }
     captured = Workspace(options.captured.resolve()) if options.captured else None
     bench = Bench(workspace, plan.matrix, processes, interpreter, link, compiler, launchers, captured)
@@ -234,12 +232,12 @@ def _ask_compiler(command: str, processes: Processes, logs: Path) -> environment
 
 
 def _find_launcher(
-    target: str, compiler: environment.Compiler | ToolMissingError, processes: Processes, logs: Path
+    cell: Cell, compiler: environment.Compiler | ToolMissingError, processes: Processes, logs: Path
 ) -> environment.Launcher | ToolMissingError:
     if isinstance(compiler, ToolMissingError):
         return compiler
     try:
-        return environment.find_launcher(compiler.tools(target), processes, logs)
+        return environment.find_launcher(compiler.tools(cell.built_for), cell.machine, processes, logs)
     except ToolMissingError as error:
         return error
 
@@ -252,7 +250,7 @@ def _keep_runtimes(bench: Bench) -> None:
         if isinstance(launcher, environment.Launcher):
             copy = bench.workspace.runtime(target)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(bench.compiler.tools(target).runtime, copy)
+            shutil.copyfile(bench.compiler.tools(target.partition("@")[0]).runtime, copy)
 
 
 def _environment(bench: Bench) -> dict[str, object]:

@@ -25,7 +25,7 @@ from cuvil_regress.environment import (
 )
 from cuvil_regress.errors import HarnessError, ToolMissingError
 from cuvil_regress.matrix import Matrix
-from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict
+from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict, family_of
 from cuvil_regress.process import Finished, NotStartedError, Processes
 from cuvil_regress.scan import scan
 from cuvil_regress.workspace import Workspace
@@ -91,12 +91,15 @@ def capture(bench: Bench, cell: Cell) -> Outcome:
 
 def compile_model(bench: Bench, cell: Cell) -> Outcome:
     """Compile the captured model to the cell's library by the compiler's command."""
-    if isinstance(bench.compiler, ToolMissingError):
-        return refused("compile", bench.compiler)
+    try:
+        compiler = _present(bench.compiler)
+        compiler.require(cell.built_for)
+    except ToolMissingError as error:
+        return refused("compile", error)
     library = bench.workspace.library(cell)
     library.parent.mkdir(parents=True, exist_ok=True)
     model = bench.workspace.capture(cell) / "model.onnx"
-    argv = [*bench.compiler.argv, "compile", "--model", str(model), "--target", cell.target]
+    argv = [*compiler.argv, "compile", "--model", str(model), "--target", cell.built_for]
     verdicts: dict[int, Verdict] = {3: "unsupported", 4: "unsupported", 5: "environment"}
     command = _Command("compile", [*argv, "--output", str(library)], library, verdicts, "compile-failure")
     return _execute(bench, cell, command)
@@ -111,9 +114,9 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
     work = partial(
         scan,
         [bench.workspace.library(cell), bench.workspace.runtime(cell.target)],
-        target=cell.target,
+        target=cell.built_for,
         torch_lib_dirs=bench.interpreter.torch_lib_dirs,
-        sysroot=bench.compiler.tools(cell.target).sysroot,
+        sysroot=bench.compiler.tools(cell.built_for).sysroot,
     )
     try:
         report = isolate(bench, cell, "abi", work)
@@ -130,6 +133,12 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
         sum(library.conflicts for library in report.libraries),
         sum(library.missing for library in report.libraries),
     )
+
+
+def _present(compiler: Compiler | ToolMissingError) -> Compiler:
+    if isinstance(compiler, ToolMissingError):
+        raise compiler
+    return compiler
 
 
 def isolate(bench: Bench, cell: Cell, step: str, work: Callable[[], T]) -> T | Fault:
@@ -177,7 +186,7 @@ def _attempt(bench: Bench, compiler: Compiler, launcher: Launcher, cell: Cell, n
     outputs = bench.workspace.outputs(cell)
     shutil.rmtree(outputs, ignore_errors=True)
     outputs.mkdir(parents=True)
-    words = [compiler.tools(cell.target).runner, bench.workspace.library(cell), cases, outputs]
+    words = [compiler.tools(cell.built_for).runner, bench.workspace.library(cell), cases, outputs]
     argv = [*launcher.prefix, *map(str, words)]
     expected = sorted(folder.name for folder in cases.iterdir() if folder.is_dir())
     log = bench.workspace.log(cell, name)
@@ -185,7 +194,8 @@ def _attempt(bench: Bench, compiler: Compiler, launcher: Launcher, cell: Cell, n
         finished = bench.processes.run(argv, log=log, timeout_s=bench.matrix.timeouts_s["run"])
     except NotStartedError as error:
         return refused("run", _not_started(argv, error))
-    faults = run_faults(finished, expected, MACHINES[cell.target].packages, emulated=bool(launcher.prefix))
+    packages = MACHINES[family_of(cell.target)].packages
+    faults = run_faults(finished, expected, packages, emulated=bool(launcher.prefix))
     if faults:
         bench.workspace.require_room()
     return outcome("run", finished.elapsed_ns, faults, log=bench.workspace.relative(log))
@@ -317,6 +327,9 @@ _EMULATOR_COMPLAINT = re.compile(
     r"|Error while loading .*)$",
     re.MULTILINE,
 )
+_WRONG_ISA_CODE = 4
+"""The exit code by which the runner refuses a library: its code needs what this machine hasn't."""
+
 _NO_LOADER = re.compile(r"Could not open '\S*/ld-\S*'")
 _NOT_FOUND = 127
 """Exit code of a shell and of a dynamic loader that don't find the program or a library of it."""
@@ -338,6 +351,9 @@ def _emulator_complaint(finished: Finished) -> str | None:
 
 def _end_fault(finished: Finished, missing: Sequence[str], packages: str, *, emulated: bool) -> Fault:
     """Why the runner as a whole ended before its time."""
+    message, hint = said(finished)
+    if finished.code == _WRONG_ISA_CODE:
+        return fault("wrong-isa", f"run: {message}", hint=hint)
     where = f"; no result of {len(missing)} cases from {missing[0]!r} on" if missing else ""
     complaint = _emulator_complaint(finished) if emulated else None
     if complaint and _NO_LOADER.search(complaint):
@@ -349,7 +365,6 @@ def _end_fault(finished: Finished, missing: Sequence[str], packages: str, *, emu
     number = _signal_of(finished, emulated=emulated)
     if number is not None:
         return _death(number, f"run: the runner died by {_signal_name(number)}{where}")
-    message, hint = said(finished)
     return fault("run-failure", f"run: {message}{where}", hint=hint)
 
 

@@ -31,7 +31,8 @@ def test_the_list_of_cells(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["matrix", "list", MATRIX, "-k", "lstm"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "torch-2.13.0/lstm/x86_64-linux"
-    assert len(lines) == 3
+    assert lines[-1] == "torch-2.13.0/lstm/riscv64-linux-v@vlen=512"
+    assert len(lines) == 9
 
 
 @pytest.mark.parametrize(
