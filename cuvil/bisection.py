@@ -23,7 +23,7 @@ from cuvil.codegen.machine import compile_object
 from cuvil.codegen.module import describe, emit_module
 from cuvil.differences import Difference, difference
 from cuvil.driver import PASSES, Pass, run_passes
-from cuvil.errors import UsageError
+from cuvil.errors import ToolchainError, UsageError
 from cuvil.interp import evaluate_graph, evaluate_program
 from cuvil.ir.graph import Graph, Value
 from cuvil.ir.types import Array
@@ -105,6 +105,7 @@ def bisect(
 
     Raises:
         UsageError: the graph can't be run on these inputs.
+        ToolchainError: this machine lacks what the target requires.
     """
     search = _Search(graph.output_names, rtol, reference)
     try:
@@ -130,7 +131,7 @@ def _run_stages(
         program = _lowered(form, target)
         memory = evaluate_program(program, inputs)
         run = _run_of(program, form, memory)
-    if search.finds(LOWER, run) or target.name != toolchain.host_target():
+    if search.finds(LOWER, run) or target.platform != toolchain.host_target():
         return
     with _failures_of(NATIVE):
         outputs = _run_native(program, target, inputs)
@@ -153,6 +154,8 @@ def _failures_of(stage: str) -> Iterator[None]:
     """A stage under suspicion may fail in any way, which is what was searched for."""
     try:
         yield
+    except ToolchainError:  # the machine lacks something, which is no stage's fault
+        raise
     except Exception as error:
         raise _StageError(stage, error) from error
 

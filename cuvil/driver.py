@@ -91,7 +91,7 @@ def compile_model(source: Source | onnx.ModelProto, options: Options) -> Artifac
 def run_stages(source: Source | onnx.ModelProto, options: Options, trace: Trace | None = None) -> Stages:
     """Runs the pipeline up to LLVM IR and keeps every stage."""
     trace = trace or Trace()
-    target = native_target() if options.target == NATIVE else find_target(options.target)
+    target = resolve_target(options.target)
     with trace.stage("import"):
         model = load_onnx(source, options.shapes)
         trace.names(model.name, model.sha256, target.name)
@@ -110,6 +110,11 @@ def run_stages(source: Source | onnx.ModelProto, options: Options, trace: Trace 
         llvm = emit_module(program, plan, description, target, parallel_flops=options.parallel_flops)
     trace.text(debug.LLVM, "code.ll", lambda: llvm)
     return Stages(model, graphs, program, plan, llvm, target, signature)
+
+
+def resolve_target(name: str) -> Target:
+    """The record of a target, or for `native` the best one of this machine."""
+    return native_target() if name == NATIVE else find_target(name)
 
 
 def run_passes(

@@ -45,6 +45,11 @@ def test_elementary_functions_are_within_the_default_tolerance() -> None:
     assert bisect() == 0
 
 
+def test_the_best_target_of_this_machine_runs_to_the_end(capsys: Capture) -> None:
+    assert bisect("--target", "native", "--rtol", "0") == 0
+    assert "\nnative " in capsys.readouterr().out
+
+
 def test_another_target_is_followed_to_its_loops(capsys: Capture) -> None:
     assert bisect("--target", "riscv64-linux") == 0
     assert "lower " in capsys.readouterr().out

@@ -57,7 +57,7 @@ class Repository:
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
     need_program("git")
     need_module("torch")
-    need("git repository", (ROOT / ".git").exists())
+    need("repository", (ROOT / ".git").exists())
     folder = tmp_path_factory.mktemp("compare")
     made = Repository(folder / "repository", folder / "cache")
     subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(made.folder)], check=True)

@@ -124,7 +124,7 @@ def test_wrong_machine_code_is_named_with_its_kernel(monkeypatch: pytest.MonkeyP
     assert found.culprit is not None
     assert found.culprit.stage == "native"
     assert found.culprit.node.startswith("kernel ")
-    assert "at Gemm 'fc': " in found.culprit.node
+    assert "at Gemm 'fc'; Relu 'act': " in found.culprit.node
 
 
 def test_a_reference_from_outside_judges_the_import_too() -> None:
