@@ -104,9 +104,9 @@ class Artifact:
         code, weights = folder / "code.o", folder / "weights.o"
         code.write_bytes(self.object_code)
         image = self.weights_image().data
-        platform = toolchain.platform_of(self.target.name)
+        platform = toolchain.platform_of(self.target.platform)
         write_object(weights, image, WEIGHTS_SYMBOL, platform.elf_machine, platform.e_flags)
-        toolchain.link_shared([code, weights], library, self.target.name, EXPORTED_SYMBOLS)
+        toolchain.link_shared([code, weights], library, self.target.platform, EXPORTED_SYMBOLS)
 
     def _full_metadata(self, library: Path) -> dict[str, Any]:
         data = library.read_bytes()

@@ -11,6 +11,7 @@ from typing import Any
 from cuvil import __version__, toolchain
 from cuvil.codegen.machine import llvm_version
 from cuvil.errors import ToolchainError
+from cuvil.native import find_obstacle
 from cuvil.targets.target import TARGET_NAMES, find_target
 
 SCHEMA_VERSION = 1
@@ -40,27 +41,30 @@ def _digest() -> str:
 
 def _target(name: str) -> dict[str, Any]:
     target = find_target(name)
-    native = _is_host(name)
+    native = _is_host(target.platform)
+    runtime = _runtime(target.platform)
     return {
-        **_runtime(name),
-        "elf_machine": toolchain.platform_of(name).elf_machine,
+        **runtime,
+        "elf_machine": toolchain.platform_of(target.platform).elf_machine,
+        "obstacle": find_obstacle(target) if native and runtime["runtime"] else None,
         "emulator": None if native else target.emulator,
         "emulator_arguments": [] if native else list(target.emulator_arguments),
+        "machines": {machine: list(arguments) for machine, arguments in target.machines.items()},
         "sysroot": None if native else target.sysroot,
     }
 
 
-def _runtime(name: str) -> dict[str, Any]:
+def _runtime(platform: str) -> dict[str, Any]:
     try:
-        paths = toolchain.prebuilt(name)
+        paths = toolchain.prebuilt(platform)
     except ToolchainError as error:
         return {"runner": None, "runtime": None, "problem": error.render()}
     return {"runner": str(paths.runner), "runtime": str(paths.runtime)}
 
 
-def _is_host(name: str) -> bool:
+def _is_host(platform: str) -> bool:
     try:
-        return name == toolchain.host_target()
+        return platform == toolchain.host_target()
     except ToolchainError:
         return False
 
@@ -85,7 +89,7 @@ def _how(entry: dict[str, Any]) -> str:
     """Where programs of a target run."""
     emulator, sysroot = entry["emulator"], entry["sysroot"]
     if emulator is None:
-        return "runs on this machine"
+        return f"compiles; to run {entry['obstacle']}" if entry["obstacle"] else "runs on this machine"
     if shutil.which(emulator) is None:
         return f"compiles; to run needs {emulator}, which is not installed"
     if not Path(sysroot, "lib").is_dir():

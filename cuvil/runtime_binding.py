@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +66,20 @@ class _Api:
     errors: dict[int, type[CuvilError]]
 
 
-@functools.cache
+_LOADING = threading.Lock()
+
+
 def _api() -> _Api:
-    """The runtime library of this machine, loaded at first use."""
+    """The runtime library of this machine, loaded at first use, by whichever thread comes first.
+
+    There must be one: pointers of two cffi instances don't mix.
+    """
+    with _LOADING:
+        return _load_api()
+
+
+@functools.cache
+def _load_api() -> _Api:
     ffi: Any = cffi.FFI()
     ffi.cdef(read_declarations())
     path = toolchain.prebuilt(toolchain.host_target()).runtime
@@ -78,6 +90,7 @@ def _api() -> _Api:
     errors: dict[int, type[CuvilError]] = {
         native.CUVIL_INVALID_ARGUMENT: UsageError,
         native.CUVIL_CANNOT_LOAD: ToolchainError,
+        native.CUVIL_WRONG_ISA: ToolchainError,
         native.CUVIL_INVALID_MODEL: ModelError,
         native.CUVIL_OUT_OF_MEMORY: LimitError,
         native.CUVIL_NO_THREADS: LimitError,
@@ -122,11 +135,24 @@ def _text(pointer: Any) -> str:
     return raw.decode(errors="replace")
 
 
+def find_missing_features(isa_bits: int, min_vlen_bits: int) -> str | None:
+    """What this machine lacks to run code that needs these processor features; None for nothing.
+
+    Args:
+        isa_bits: word 10 of a model's info.
+        min_vlen_bits: word 11 of it.
+    """
+    api = _api()
+    message = api.ffi.new("char[]", _MESSAGE_BYTES)
+    status = api.native.cuvil_machine_check(isa_bits, min_vlen_bits, message, _MESSAGE_BYTES)
+    return None if status == api.native.CUVIL_OK else _text(message)
+
+
 def load_model(path: Path) -> ModelHandle:
     """Loads a model library.
 
     Raises:
-        ToolchainError: The file is missing, truncated, or built for another machine.
+        ToolchainError: The file is missing, truncated, or built for another machine than this.
         ModelError: The library is no Cuvil model of this ABI version, or damaged.
     """
     api = _api()
@@ -150,6 +176,7 @@ def attach_model(
 
     Raises:
         ModelError: The tables are damaged, or the weights misaligned.
+        ToolchainError: This machine lacks instructions that the code needs.
     """
     api = _api()
     if info.dtype != np.int64 or info.ndim != 1 or info.size < 12:

@@ -16,6 +16,7 @@ from cuvil.driver import Options, Source, compile_model
 from cuvil.errors import UsageError
 from cuvil.ir.types import Array
 from cuvil.runtime_binding import ModelHandle, SessionHandle, TensorInfo, attach_model, load_model
+from cuvil.targets.target import NATIVE
 
 if TYPE_CHECKING:
     import onnx
@@ -46,6 +47,11 @@ class CompiledModel:
         return self._handle.outputs
 
     @property
+    def target(self) -> str:
+        """The name of the target that the code was compiled for."""
+        return self._handle.target
+
+    @property
     def worker_runs(self) -> int:
         """How many pieces of work threads other than the caller's have run."""
         return self._session.worker_runs
@@ -58,12 +64,12 @@ class CompiledModel:
                 model's.
         """
         inputs = self._by_name(args, kwargs) if kwargs else args
-        outputs = self._session.run([np.asarray(array) for array in inputs])
+        outputs = self._session.run([_dense(array) for array in inputs])
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Runs the model on inputs by name and returns its outputs by name, whatever the names are."""
-        outputs = self._session.run([np.asarray(array) for array in self._by_name((), inputs)])
+        outputs = self._session.run([_dense(array) for array in self._by_name((), inputs)])
         return {info.name: array for info, array in zip(self.outputs, outputs, strict=True)}
 
     def _by_name(self, args: tuple[Array, ...], named: Mapping[str, Array]) -> list[Array]:
@@ -106,23 +112,27 @@ def compile(  # `cuvil.compile` is the public name
     Args:
         model: path or bytes of an ONNX model, an `onnx.ModelProto`, or a PyTorch module.
         example_inputs: for a PyTorch module, the tensors to trace it with; their shapes are the model's.
+            Branches and loops of `forward` are compiled as these inputs take them, and arguments that
+            `forward` does not use are no inputs of the model.
         shapes: fixes inputs whose shapes the ONNX model leaves open.
-        target: the target to compile for; by default this machine's, the only one that can be run here.
+        target: the record to compile for, one that this machine runs; by default `native`, its best one.
+            Name a record where the saved library shall run on other machines, too. No result depends on it.
         num_threads: threads that compute; 0 for one a processor. No result depends on it.
 
     Raises:
         ModelError: the model is missing, damaged, or uses what is not supported.
         UsageError: an argument does not fit the model.
+        ToolchainError: this machine lacks what the target requires.
     """
     source = _onnx_of(model, example_inputs)
-    artifact = compile_model(source, Options(target or toolchain.host_target(), shapes))
+    artifact = compile_model(source, Options(target or NATIVE, shapes))
     return load_artifact(artifact, num_threads)
 
 
 def load_artifact(artifact: Artifact, num_threads: int = 1) -> CompiledModel:
     """Links a compiled model into this process."""
     host = toolchain.host_target()
-    if artifact.target.name != host:
+    if artifact.target.platform != host:
         raise UsageError(
             f"target: code for {artifact.target.name!r} can't run on this machine ({host!r})",
             hint="`cuvil compile --target` writes a library for another machine",
@@ -143,6 +153,13 @@ def load(path: str | os.PathLike[str], num_threads: int = 1) -> CompiledModel:
         ModelError: it is no model library, or damaged.
     """
     return CompiledModel(load_model(Path(path)), num_threads)
+
+
+def _dense(array: Array) -> Array:
+    """The array with its elements side by side, as native code reads them; copied only if it must be."""
+    array = np.asarray(array)
+    dense = array.flags.c_contiguous and array.flags.aligned
+    return array if dense else np.array(array, order="C")
 
 
 def _onnx_of(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cuvil import toolchain
+from cuvil.native import find_obstacle
 from cuvil.targets.target import find_target
 
 
@@ -39,8 +40,9 @@ def need_module(name: str) -> Any:
 
 def need_target(name: str) -> None:
     """Ends the test unless programs of the target can run here, natively or through its emulator."""
-    if name == toolchain.host_target():
-        return
     target = find_target(name)
+    if target.platform == toolchain.host_target():
+        need(name, find_obstacle(target) is None)
+        return
     runs = shutil.which(target.emulator) is not None and Path(target.sysroot, "lib").is_dir()
     need(target.emulator, runs)

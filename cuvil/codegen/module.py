@@ -37,7 +37,8 @@ def describe(name: str, signature: Signature, plan: Plan, target: Target) -> Des
         tensors += [place(tensor_name), tensor.dtype.onnx_code, tensor.size_bytes, tensor.rank, *tensor.shape]
     counts = (len(signature.inputs), len(signature.outputs))
     sizes = (plan.arena_bytes, plan.weights_bytes, len(strings))
-    header = [_MAGIC, _ABI_VERSION, _HEADER_WORDS + len(tensors), *counts, *sizes, target_at, name_at, 0, 0]
+    header = [_MAGIC, _ABI_VERSION, _HEADER_WORDS + len(tensors), *counts, *sizes, target_at, name_at]
+    header += [target.isa_bits, target.min_vlen_bits]
     return Description((*header, *tensors), bytes(strings))
 
 
@@ -101,7 +102,7 @@ def _define(name: str, function: Function, count: int) -> str:
     )
     pointers = "".join(f"ptr %p{i}, " for i in range(count))
     return (
-        f'define internal void @"{name}"({function.parameters}) #0 {{\n{function.body}\n}}\n'
+        f'define internal void @"{name}"({function.parameters}) noinline #0 {{\n{function.body}\n}}\n'
         f'define internal void @"{name}.range"(ptr %arguments, i64 %begin, i64 %end) #0 {{\n{loads}'
         f'  call void @"{name}"({pointers}i64 %begin, i64 %end)\n  ret void\n}}'
     )

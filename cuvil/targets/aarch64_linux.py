@@ -4,9 +4,11 @@ from cuvil.targets.target import Target
 
 TARGET = Target(
     name="aarch64-linux",
+    platform="aarch64-linux",
     triple="aarch64-unknown-linux-gnu",
     cpu="cortex-a78",
     features=(),
+    isa=("neon", "crc", "lse", "rdm", "fullfp16", "dotprod", "rcpc"),
     abi_name="",
     vector_bits=128,
     vector_registers=32,

@@ -10,14 +10,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cuvil_regress.errors import ToolMissingError, UsageError
-from cuvil_regress.model import MACHINES, SCHEMA_VERSION
+from cuvil_regress.model import MACHINES, SCHEMA_VERSION, family_of
 from cuvil_regress.process import Finished, NotStartedError, Processes
 
 QUESTION_TIMEOUT_S = 120.0
@@ -85,6 +85,10 @@ class TargetTools:
     emulator: str | None
     emulator_arguments: tuple[str, ...]
     sysroot: Path | None
+    machines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Other machines that the target's code can be run on: the emulator's arguments, by name."""
+    obstacle: str = ""
+    """Why this machine, one of the target's family, can't run its code; empty where it can."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +102,24 @@ class Compiler:
     digest: str = ""
     """Of the compiler's own files; empty when it doesn't tell."""
 
+    def require(self, target: str) -> None:
+        """Check that the compiler knows a target.
+
+        Raises:
+            ToolMissingError: it doesn't.
+        """
+        if target not in self.targets:
+            message = f"{target}: the compiler {self.version} doesn't know this target"
+            raise ToolMissingError(message, hint=f"it knows {', '.join(self.targets)}")
+
     def tools(self, target: str) -> TargetTools:
         """What a target's libraries are run by.
 
         Raises:
             ToolMissingError: the compiler doesn't know the target, or lacks its runtime.
         """
-        found = self.targets.get(target)
-        if found is None:
-            raise ToolMissingError(f"{target}: the compiler {self.version} doesn't know this target")
+        self.require(target)
+        found = self.targets[target]
         if isinstance(found, ToolMissingError):
             raise found
         for path in (found.runner, found.runtime):
@@ -198,6 +211,8 @@ def _parse_target(name: str, entry: Mapping[str, Any]) -> TargetTools | ToolMiss
         entry["emulator"],
         tuple(entry["emulator_arguments"]),
         Path(entry["sysroot"]) if entry["sysroot"] else None,
+        {machine: tuple(arguments) for machine, arguments in entry.get("machines", {}).items()},
+        entry.get("obstacle") or "",
     )
 
 
@@ -221,30 +236,50 @@ class Launcher:
     """The emulator's, those that name no folder: they say which processor it is."""
 
 
-def find_launcher(tools: TargetTools, processes: Processes, logs: Path) -> Launcher:
-    """How programs of the target are run on this machine.
+def find_launcher(tools: TargetTools, machine: str, processes: Processes, logs: Path) -> Launcher:
+    """How programs of the target are run here: on one of the target's machines, or on what there is.
+
+    Args:
+        tools: The target's.
+        machine: The name of an emulated machine; empty for this one, or else for the target's own.
+        processes: What starts the emulator to ask for its version.
+        logs: The folder for the answer.
 
     Raises:
-        ToolMissingError: the emulator is missing or too old, or the target's C library is missing.
+        ToolMissingError: this machine lacks what the target needs, there is no such machine, the emulator is
+            missing or too old, or the target's C library is missing.
     """
-    machine = MACHINES[tools.target]
-    if machine.architecture == platform.machine():
+    family = MACHINES[family_of(tools.target)]
+    native = family.architecture == platform.machine()
+    if native and not machine:
+        if tools.obstacle:
+            raise ToolMissingError(f"{tools.target}: {tools.obstacle}")
         return Launcher()
-    name = tools.emulator or machine.emulator
-    hint = f"`apt-get install {machine.packages}`"
+    arguments = _emulator_arguments(tools, machine)
+    name = tools.emulator or family.emulator
+    hint = f"`apt-get install {family.packages}`"
     path = shutil.which(name)
     if path is None:
         raise ToolMissingError(f"{tools.target}: the emulator {name!r} is not installed", hint=hint)
     version = _emulator_version(name, path, processes, logs)
-    if tools.sysroot is None or not tools.sysroot.is_dir():
+    if not native and (tools.sysroot is None or not tools.sysroot.is_dir()):
         raise ToolMissingError(f"{tools.target}: the target's C library is not installed", hint=hint)
-    sysroot = () if "-L" in tools.emulator_arguments else ("-L", str(tools.sysroot))
-    return Launcher((path, *tools.emulator_arguments, *sysroot), name, version, _processor(tools))
+    sysroot = () if native or "-L" in arguments else ("-L", str(tools.sysroot))
+    return Launcher((path, *arguments, *sysroot), name, version, _processor(arguments))
 
 
-def _processor(tools: TargetTools) -> tuple[str, ...]:
+def _emulator_arguments(tools: TargetTools, machine: str) -> tuple[str, ...]:
+    if not machine:
+        return tools.emulator_arguments
+    if machine not in tools.machines:
+        known = ", ".join(map(repr, tools.machines)) or "none"
+        raise ToolMissingError(f"{tools.target}: no such machine; expected one of {known}, got {machine!r}")
+    return tools.machines[machine]
+
+
+def _processor(arguments: Sequence[str]) -> tuple[str, ...]:
     """The emulator's arguments without `-L FOLDER`."""
-    words = list(tools.emulator_arguments)
+    words = list(arguments)
     if "-L" in words:
         start = words.index("-L")
         del words[start : start + 2]

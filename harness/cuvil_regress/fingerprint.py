@@ -64,7 +64,7 @@ def _machine(bench: Bench, cell: Cell) -> str:
     launcher = bench.launchers[cell.target]
     if not isinstance(bench.compiler, Compiler) or not isinstance(launcher, Launcher):
         return ""
-    tools = bench.compiler.tools(cell.target)
+    tools = bench.compiler.tools(cell.built_for)
     words = (platform.machine(), launcher.emulator, launcher.version, launcher.arguments)
     return _digest(*words, _file(tools.runner), _file(tools.runtime))
 

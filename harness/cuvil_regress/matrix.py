@@ -13,13 +13,14 @@ from typing import Any
 
 from cuvil_regress import selection
 from cuvil_regress.errors import UsageError
-from cuvil_regress.model import MACHINES, SCHEMA_VERSION, Cell
+from cuvil_regress.model import MACHINES, SCHEMA_VERSION, Cell, family_of
 
 AXES = ("torch", "model", "target")
 DEFAULT_TIMEOUTS_S: Mapping[str, float] = dict.fromkeys(
     ("capture", "compile", "abi", "run", "compare"), 300.0
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_TARGET = re.compile(_NAME.pattern + r"(@[A-Za-z0-9][A-Za-z0-9._+=,-]*)?")
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,11 @@ class _Document:
         return value
 
     def name(self, key: str, value: object, known: Collection[str] | None) -> str:
-        """A name that is one of the known ones, or well-formed where any goes."""
-        if not isinstance(value, str) or not _NAME.fullmatch(value):
+        """A name that is one of the known ones, or well-formed where any goes; a target of a known family."""
+        pattern = _TARGET if key == "target" else _NAME
+        if not isinstance(value, str) or not pattern.fullmatch(value):
             raise self.error(key, f"expected a name of letters, digits and '._+-', got {value!r}")
-        if known is not None and value not in known:
+        if known is not None and (family_of(value) if key == "target" else value) not in known:
             raise self.error(
                 value, f"unknown {key}; expected one of {_join(known)}", hint=_nearest(value, known)
             )

@@ -30,6 +30,7 @@ Verdict = Literal[
     "nan-policy",
     "mismatch",
     "bits-differ",
+    "missing",
     "skipped",
     "within-tolerance",
     "identical",
@@ -44,9 +45,10 @@ CLEAN_VERDICTS: frozenset[Verdict] = frozenset({"identical", "within-tolerance"}
 
 @dataclass(frozen=True)
 class Machine:
-    """What running for one target takes, apart from the compiler."""
+    """What running for a family of targets takes, apart from the compiler."""
 
     target: str
+    """The family's name, which is that of its portable target, too."""
     architecture: str
     """As `uname -m` prints it."""
     elf_machine: int
@@ -63,7 +65,17 @@ MACHINES: dict[str, Machine] = {
         Machine("riscv64-linux", "riscv64", 243, "qemu-riscv64", "qemu-user libc6-riscv64-cross"),
     )
 }
-"""The targets that the harness knows, by name."""
+"""The families of targets that the harness knows, by name."""
+
+
+def family_of(target: str) -> str:
+    """The family of a target: `riscv64-linux` for `riscv64-linux-v@vlen=256`, and for itself.
+
+    A family's targets differ in their instruction sets alone, and those are the compiler's to know. A name
+    of no family is given back as it is.
+    """
+    name = target.partition("@")[0]
+    return next((family for family in MACHINES if f"{name}-".startswith(f"{family}-")), name)
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,17 @@ class Cell:
     torch: str
     model: str
     target: str
+    """The target to compile for; behind an `@` the machine to run on, where the target has several."""
+
+    @property
+    def built_for(self) -> str:
+        """The target alone: its cells share one library, whatever machines they run on."""
+        return self.target.partition("@")[0]
+
+    @property
+    def machine(self) -> str:
+        """The machine's name as the compiler tells it; empty for the target's own."""
+        return self.target.partition("@")[2]
 
     @property
     def id(self) -> str:
@@ -136,6 +159,8 @@ class OutputResult:
     """The target whose bits these were compared with; empty when there was none."""
     differing_elements: int | None = None
     """Elements whose bits differ from the reference's; None without a reference."""
+    ulp_histogram: tuple[int, ...] | None = None
+    """Finite elements by ULP distance to the golden: 0, 1, 2 to 3, 4 to 7 and so on; None like `max_ulp`."""
 
     @property
     def id(self) -> str:

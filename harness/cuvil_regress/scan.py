@@ -10,7 +10,7 @@ from pathlib import Path
 from cuvil_regress.checks import Context, Version, all_checks
 from cuvil_regress.elf import ElfImage
 from cuvil_regress.lookup import clashes, unresolved
-from cuvil_regress.model import Finding
+from cuvil_regress.model import Finding, family_of
 from cuvil_regress.scope import Pool, Sysroot, distinct, read_cached, read_shared_library
 from cuvil_regress.target_abi import TargetAbi, target_abi
 from cuvil_regress.torch_libs import read_torch
@@ -72,7 +72,7 @@ def scan(
 
     Args:
         libraries: the libraries under test; they also answer to each other's NEEDED entries.
-        target: the target that they are built for, such as `aarch64-linux`.
+        target: the target that they are built for, such as `aarch64-linux`, or another of its family.
         torch_lib_dirs: folders of the torch to compare with (`find_torch_lib_dirs()`), may be empty.
         providers: libraries and executables that are in the process in any case.
         sysroot: where the target's C library lies; None is this machine's root for the native target, else
@@ -85,7 +85,7 @@ def scan(
         ToolMissingError: a library needs the target's C library, and the sysroot has none.
     """
     started_ns = time.perf_counter_ns()
-    abi = target_abi(target)
+    abi = target_abi(family_of(target))
     images = distinct([read_shared_library(path) for path in libraries])
     pool = Pool(
         given=images,

@@ -1,9 +1,10 @@
 """The order of a run: each group of cells is captured once, built for every target, and judged.
 
-    capture (a group)  ->  build: compile, abi, run (a cell)  ->  judge: compare (a cell)
+    capture (a group)  ->  build: compile, abi (a target)  ->  run (a cell)  ->  judge: compare (a cell)
 
-The first target of a group is the reference whose bits the other targets must have, so they are judged
-once both are built. Cells that are kept from an earlier attempt keep their group's capture with them.
+A target has one cell, or one for each of its machines, which then run the same library. The first target of a
+group is the reference whose bits the other ones must have, so they are judged once both have run. Cells that
+are kept from an earlier attempt keep their group's capture with them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Captured:
 
 @dataclass(frozen=True)
 class _Built:
-    """A cell up to its run."""
+    """A cell up to its library, and then up to its run."""
 
     cell: Cell
     captured: _Captured
@@ -62,9 +63,15 @@ def _build(bench: Bench, cell: Cell, captured: _Captured) -> _Built:
     if len(outcomes) < 2 or not outcomes[-1].step.ok:
         return _Built(cell, captured, tuple(outcomes))
     scan = steps.scan_library(bench, cell)
+    return _Built(cell, captured, (*outcomes, scan.outcome), scan)
+
+
+def _run(bench: Bench, cell: Cell, built: _Built) -> _Built:
+    """The cell with the library that was built for its target."""
+    if built.scan is None:
+        return replace(built, cell=cell)
     # A conflict does not keep the library from being run: what it does then belongs to the picture.
-    outcomes += [scan.outcome, steps.run(bench, cell)]
-    return _Built(cell, captured, tuple(outcomes), scan)
+    return replace(built, cell=cell, outcomes=(*built.outcomes, steps.run(bench, cell)))
 
 
 def _judge(bench: Bench, built: _Built, reference: Cell | None) -> Result:
@@ -111,8 +118,9 @@ class _Rank(IntEnum):
     """Which task a worker takes first: what completes a cell, so that its result is there soon."""
 
     JUDGE = 0
-    BUILD = 1
-    CAPTURE = 2
+    RUN = 1
+    BUILD = 2
+    CAPTURE = 3
 
 
 @dataclass(order=True)
@@ -178,10 +186,18 @@ class Schedule:
         self._add(_Rank.CAPTURE, work, partial(self._on_captured, todo))
 
     def _on_captured(self, cells: Sequence[Cell], captured: _Captured) -> None:
+        targets: dict[str, list[Cell]] = {}
         for cell in cells:
-            self._add(_Rank.BUILD, partial(_build, self._bench, cell, captured), self._on_built)
+            targets.setdefault(cell.built_for, []).append(cell)
+        for machines in targets.values():
+            work = partial(_build, self._bench, machines[0], captured)
+            self._add(_Rank.BUILD, work, partial(self._on_built, machines))
 
-    def _on_built(self, built: _Built) -> None:
+    def _on_built(self, machines: Sequence[Cell], built: _Built) -> None:
+        for cell in machines:
+            self._add(_Rank.RUN, partial(_run, self._bench, cell, built), self._on_ran)
+
+    def _on_ran(self, built: _Built) -> None:
         first = self._groups[built.cell.group][0]
         if built.cell == first:
             self._ready.add(first)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cuvil_regress import isolated
+from cuvil_regress.capture import RECORD as CAPTURE_RECORD
 from cuvil_regress.environment import (
     Compiler,
     Interpreter,
@@ -24,7 +25,7 @@ from cuvil_regress.environment import (
 )
 from cuvil_regress.errors import HarnessError, ToolMissingError
 from cuvil_regress.matrix import Matrix
-from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict
+from cuvil_regress.model import MACHINES, Cell, Finding, StepResult, Verdict, family_of
 from cuvil_regress.process import Finished, NotStartedError, Processes
 from cuvil_regress.scan import scan
 from cuvil_regress.workspace import Workspace
@@ -68,10 +69,16 @@ class Bench:
     package_link: Path
     compiler: Compiler | ToolMissingError
     launchers: Mapping[str, Launcher | ToolMissingError]
+    captured: Workspace | None = None
+    """Another run, whose captures are taken over where it has them."""
 
 
 def capture(bench: Bench, cell: Cell) -> Outcome:
     """Export the model and its cases by the cell's PyTorch; shared by the cell's group."""
+    if bench.captured is not None and (bench.captured.capture(cell) / CAPTURE_RECORD).is_file():
+        start = time.monotonic_ns()
+        shutil.copytree(bench.captured.capture(cell), bench.workspace.capture(cell))
+        return outcome("capture", time.monotonic_ns() - start, [])
     try:
         bench.interpreter.require_torch(cell.torch)
     except ToolMissingError as error:
@@ -84,12 +91,15 @@ def capture(bench: Bench, cell: Cell) -> Outcome:
 
 def compile_model(bench: Bench, cell: Cell) -> Outcome:
     """Compile the captured model to the cell's library by the compiler's command."""
-    if isinstance(bench.compiler, ToolMissingError):
-        return refused("compile", bench.compiler)
+    try:
+        compiler = _present(bench.compiler)
+        compiler.require(cell.built_for)
+    except ToolMissingError as error:
+        return refused("compile", error)
     library = bench.workspace.library(cell)
     library.parent.mkdir(parents=True, exist_ok=True)
     model = bench.workspace.capture(cell) / "model.onnx"
-    argv = [*bench.compiler.argv, "compile", "--model", str(model), "--target", cell.target]
+    argv = [*compiler.argv, "compile", "--model", str(model), "--target", cell.built_for]
     verdicts: dict[int, Verdict] = {3: "unsupported", 4: "unsupported", 5: "environment"}
     command = _Command("compile", [*argv, "--output", str(library)], library, verdicts, "compile-failure")
     return _execute(bench, cell, command)
@@ -104,9 +114,9 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
     work = partial(
         scan,
         [bench.workspace.library(cell), bench.workspace.runtime(cell.target)],
-        target=cell.target,
+        target=cell.built_for,
         torch_lib_dirs=bench.interpreter.torch_lib_dirs,
-        sysroot=bench.compiler.tools(cell.target).sysroot,
+        sysroot=bench.compiler.tools(cell.built_for).sysroot,
     )
     try:
         report = isolate(bench, cell, "abi", work)
@@ -125,6 +135,12 @@ def scan_library(bench: Bench, cell: Cell) -> Scan:
     )
 
 
+def _present(compiler: Compiler | ToolMissingError) -> Compiler:
+    if isinstance(compiler, ToolMissingError):
+        raise compiler
+    return compiler
+
+
 def isolate(bench: Bench, cell: Cell, step: str, work: Callable[[], T]) -> T | Fault:
     """What `work` returns in a process of its own; a fault where that took too long or failed."""
     log, timeout_s = bench.workspace.log(cell, step), bench.matrix.timeouts_s[step]
@@ -134,6 +150,7 @@ def isolate(bench: Bench, cell: Cell, step: str, work: Callable[[], T]) -> T | F
         return refused(step, _not_started(["python"], error)).faults[0]
     except isolated.CallFailedError as error:
         finished = error.finished
+        bench.workspace.require_room()
         if finished.timed_out:
             return fault("timeout", f"{step}: {describe_exit(finished)}")
         message = f"{step}: {said(finished)[0]}"
@@ -169,7 +186,7 @@ def _attempt(bench: Bench, compiler: Compiler, launcher: Launcher, cell: Cell, n
     outputs = bench.workspace.outputs(cell)
     shutil.rmtree(outputs, ignore_errors=True)
     outputs.mkdir(parents=True)
-    words = [compiler.tools(cell.target).runner, bench.workspace.library(cell), cases, outputs]
+    words = [compiler.tools(cell.built_for).runner, bench.workspace.library(cell), cases, outputs]
     argv = [*launcher.prefix, *map(str, words)]
     expected = sorted(folder.name for folder in cases.iterdir() if folder.is_dir())
     log = bench.workspace.log(cell, name)
@@ -177,7 +194,8 @@ def _attempt(bench: Bench, compiler: Compiler, launcher: Launcher, cell: Cell, n
         finished = bench.processes.run(argv, log=log, timeout_s=bench.matrix.timeouts_s["run"])
     except NotStartedError as error:
         return refused("run", _not_started(argv, error))
-    faults = run_faults(finished, expected, MACHINES[cell.target].packages, emulated=bool(launcher.prefix))
+    packages = MACHINES[family_of(cell.target)].packages
+    faults = run_faults(finished, expected, packages, emulated=bool(launcher.prefix))
     if faults:
         bench.workspace.require_room()
     return outcome("run", finished.elapsed_ns, faults, log=bench.workspace.relative(log))
@@ -309,6 +327,9 @@ _EMULATOR_COMPLAINT = re.compile(
     r"|Error while loading .*)$",
     re.MULTILINE,
 )
+_WRONG_ISA_CODE = 4
+"""The exit code by which the runner refuses a library: its code needs what this machine hasn't."""
+
 _NO_LOADER = re.compile(r"Could not open '\S*/ld-\S*'")
 _NOT_FOUND = 127
 """Exit code of a shell and of a dynamic loader that don't find the program or a library of it."""
@@ -320,14 +341,19 @@ _TARGET_SIGNAL = re.compile(r"uncaught target signal (\d+)")
 def _emulator_complaint(finished: Finished) -> str | None:
     """A line in which the emulator itself gives up; the death of the program that it runs is none.
 
-    QEMU writes "Error while loading" to stdout, the rest to stderr.
+    QEMU writes "Error while loading" to stdout, and loses it where that is a file; the rest goes to stderr.
     """
+    if finished.code == 1 and not finished.stdout and not finished.stderr:
+        return "nothing, and exit code 1, as QEMU does when it can't load a program"
     found = _EMULATOR_COMPLAINT.search(f"{finished.stderr}\n{finished.stdout}")
     return found[0] if found else None
 
 
 def _end_fault(finished: Finished, missing: Sequence[str], packages: str, *, emulated: bool) -> Fault:
     """Why the runner as a whole ended before its time."""
+    message, hint = said(finished)
+    if finished.code == _WRONG_ISA_CODE:
+        return fault("wrong-isa", f"run: {message}", hint=hint)
     where = f"; no result of {len(missing)} cases from {missing[0]!r} on" if missing else ""
     complaint = _emulator_complaint(finished) if emulated else None
     if complaint and _NO_LOADER.search(complaint):
@@ -339,7 +365,6 @@ def _end_fault(finished: Finished, missing: Sequence[str], packages: str, *, emu
     number = _signal_of(finished, emulated=emulated)
     if number is not None:
         return _death(number, f"run: the runner died by {_signal_name(number)}{where}")
-    message, hint = said(finished)
     return fault("run-failure", f"run: {message}{where}", hint=hint)
 
 

@@ -15,7 +15,13 @@ from cuvil_regress.model import Cell
 RESULTS = "results.json"
 CELLS = "cells.jsonl"
 ENVIRONMENT = "environment.json"
+HTML = "report.html"
+MARKDOWN = "summary.md"
+JUNIT = "junit.xml"
 PLAN = "plan.json"
+
+FOLDERS = ("captures", "goldens", "libraries", "logs", "outputs", "runtimes")
+"""What a run holds by cell, by group and by target."""
 
 _ROOM_BYTES = 1 << 20
 
@@ -35,20 +41,26 @@ class Workspace:
         return self.root / "goldens" / cell.group
 
     def library(self, cell: Cell) -> Path:
-        return self.root / "libraries" / cell.id / f"lib{cell.model}.so"
+        """The compiled model, shared by the machines of a target."""
+        return self.root / "libraries" / cell.group / cell.built_for / f"lib{cell.model}.so"
+
+    def metadata(self, cell: Cell) -> Path:
+        """What the compiler says about the library."""
+        return self.library(cell).with_suffix(".cuvil-meta.json")
 
     def runtime(self, target: str) -> Path:
-        """The runtime library that ran the target's cells."""
-        return self.root / "runtimes" / target / "libcuvil_runtime.so.1"
+        """The runtime library that ran the target's cells, on all its machines."""
+        return self.root / "runtimes" / target.partition("@")[0] / "libcuvil_runtime.so.1"
 
     def outputs(self, cell: Cell) -> Path:
         """A tensor folder of outputs for each case that ran."""
         return self.root / "outputs" / cell.id
 
     def log(self, cell: Cell, step: str) -> Path:
-        """The log of a step; the capture's is shared by the targets."""
-        place = cell.group if step == "capture" else cell.id
-        return self.root / "logs" / place / f"{step}.log"
+        """The log of a step; all targets share the capture's, a target's machines those of its library."""
+        target = f"{cell.group}/{cell.built_for}"
+        shared = {"capture": cell.group, "compile": target, "abi": target}
+        return self.root / "logs" / shared.get(step, cell.id) / f"{step}.log"
 
     def clear(self, cell: Cell, *, group: bool) -> None:
         """Remove what an earlier attempt left of a cell, and of its `group` where nothing of that is kept."""

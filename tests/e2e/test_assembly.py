@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from cuvil.driver import Options, assembly, run_stages
+from cuvil.targets.target import TARGET_NAMES, find_target
 from tests.e2e.models import convolution, product
 
 
@@ -29,9 +30,13 @@ class Machine:
 
 MACHINES = {
     "x86_64-linux": Machine(r"\bvfn?madd\d+ps\s.*%ymm", r"\(%rsp", r"\bj\w+\s+(\.L\w+)"),
+    "x86_64-linux-v4": Machine(r"\bvfn?madd\d+ps\s.*%zmm", r"\(%rsp", r"\bj\w+\s+(\.L\w+)"),
     "aarch64-linux": Machine(r"\bfmla\s+v\d+\.4s", r"\[sp", r"\b(?:b\.\w+|cbn?z\s+\w+,|b)\s+(\.L\w+)"),
     "riscv64-linux": Machine(r"\bfmadd\.s\b", r"\(sp\)", r"\bb\w+\s+(?:\w+,\s*)+(\.L\w+)"),
+    "riscv64-linux-v": Machine(r"\bvfma(?:cc|dd)\.vf\b", r"\(sp\)", r"\bb\w+\s+(?:\w+,\s*)+(\.L\w+)"),
 }
+MACHINES["aarch64-linux-armv8a"] = MACHINES["aarch64-linux"]
+MACHINES["riscv64-linux-u74"] = MACHINES["riscv64-linux"]
 
 
 def innermost_loops(text: str, machine: Machine) -> list[list[str]]:
@@ -64,8 +69,26 @@ def count(pattern: str, lines: list[str]) -> int:
 
 MODELS = {"product": product(24, 96, 48), "convolution": convolution(24, 16, 48)}
 
-LEAST_ACCUMULATORS = {"x86_64-linux": 12, "aarch64-linux": 16, "riscv64-linux": 16}
+LEAST_ACCUMULATORS = {name: 12 if find_target(name).vector_registers == 16 else 16 for name in TARGET_NAMES}
 """Independent chains that hide the latency of the target's multiply-add and leave room for the operands."""
+
+
+def test_every_target_is_looked_at() -> None:
+    assert set(MACHINES) == set(TARGET_NAMES)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_vectors_are_one_register_of_the_least_length(model: str) -> None:
+    for loop in hot_loops(MODELS[model], "riscv64-linux-v"):
+        assert count(r"\bvset", loop) == 0, loop
+    text = assembly(run_stages(MODELS[model], Options("riscv64-linux-v")))
+    assert re.search(r"\bvsetivli\s+zero, 4, e32, m1\b", text)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_no_bfloat16_instructions(model: str) -> None:
+    text = assembly(run_stages(MODELS[model], Options("x86_64-linux-v4")))
+    assert "bf16" not in text
 
 
 @pytest.mark.parametrize("target", MACHINES)

@@ -70,7 +70,7 @@ def test_version_and_help(capsys: Capture) -> None:
     assert capsys.readouterr().out == f"cuvil {__version__}\n"
     assert run("--help") == 0
     text = capsys.readouterr().out
-    assert all(command in text for command in ("compile", "run", "dump-ir", "doctor"))
+    assert all(command in text for command in ("compile", "run", "dump-ir", "bisect", "doctor"))
     assert "exit codes: 0 done, 2 usage, 3 model, 4 limit, 5 toolchain, 70 internal" in text
     for command in ("compile", "run", "dump-ir", "doctor"):
         assert run(command, "--help") == 0
@@ -120,7 +120,7 @@ def test_doctor_says_what_is_missing(capsys: Capture, monkeypatch: pytest.Monkey
     assert run("doctor") == 0
     text = capsys.readouterr().out
     assert "linker: CUVIL_LINKER: no such program; got '/nowhere/ld'" in text
-    foreign = next(name for name in TARGET_NAMES if name != toolchain.host_target())
+    foreign = next(name for name in toolchain.PLATFORMS if name != toolchain.host_target())
     assert f"{foreign}: compiles; to run needs qemu-" in text
     assert run("doctor", "--json") == 0
     assert json.loads(capsys.readouterr().out)["linker"] is None

@@ -24,7 +24,7 @@ from cuvil.errors import ModelError, ToolchainError, UsageError
 from cuvil.ir.types import Array
 from cuvil.objects import read_dynamic_symbols
 from cuvil.passes.fold_constants import fold_constants
-from cuvil.targets.target import TARGET_NAMES
+from cuvil.targets.target import TARGET_NAMES, find_target
 from tests.e2e.models import attention, convolution, functions, product
 from tests.judging import bits
 from tests.needs import need_target
@@ -107,6 +107,8 @@ def test_metadata_describes_the_library(tmp_path: Path) -> None:
     assert meta["outputs"] == [{"name": "y", "dtype": "float32", "shape": [5, 17]}]
     assert meta["target"]["name"] == "aarch64-linux"
     assert meta["target"]["cpu"] == "cortex-a78"
+    assert meta["target"]["isa"] == ["neon", "crc", "lse", "rdm", "fullfp16", "dotprod", "rcpc"]
+    assert meta["target"]["min_vlen_bits"] == 0
     assert meta["numerics"] == "strict"
     assert meta["library"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert [node["loc"] for node in meta["nodes"]] == ["Gemm 'fc'; Relu 'act'"]
@@ -120,9 +122,11 @@ def test_loaded_library_computes_what_the_compiled_model_does(tmp_path: Path) ->
     np.testing.assert_array_equal(cuvil.load(tmp_path / "m.so")(x), compiled(x))
 
 
-def run_on(target: str, library: Path, folder: Path, x: Array) -> list[Array]:
+def run_on(target: str, library: Path, folder: Path, x: Array, machine: str = "") -> list[Array]:
     """A library's outputs, flat, by its target's runner, emulated where this machine is another one."""
     entry = examine()["targets"][target]
+    if machine:
+        entry["emulator_arguments"] = entry["machines"][machine]
     case = folder / "cases" / "only"
     case.mkdir(parents=True)
     (case / "x.bin").write_bytes(x.tobytes())
@@ -138,15 +142,19 @@ def run_on(target: str, library: Path, folder: Path, x: Array) -> list[Array]:
     return [np.fromfile(folder / "out" / "only" / file, np.float32) for file in files]
 
 
-@pytest.mark.parametrize("target", TARGET_NAMES)
+MACHINES = [(name, machine) for name in TARGET_NAMES for machine in (find_target(name).machines or ("",))]
+"""Every target, and each of the machines that it names."""
+
+
+@pytest.mark.parametrize(("target", "machine"), MACHINES)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_target_gives_the_same_bits(name: str, target: str, tmp_path: Path) -> None:
+def test_every_machine_gives_the_same_bits(name: str, target: str, machine: str, tmp_path: Path) -> None:
     need_target(target)
     model = MODELS[name]
     compiled = cuvil.compile(model)
     x = sample(compiled.inputs[0].shape)
     outputs = compiled.run({"x": x})
-    actual = run_on(target, save(model, target, tmp_path / "m.so"), tmp_path, x)
+    actual = run_on(target, save(model, target, tmp_path / "m.so"), tmp_path, x, machine)
     for got, wanted in zip(actual, outputs.values(), strict=True):
         np.testing.assert_array_equal(bits(got), bits(wanted).reshape(-1))
 
@@ -164,7 +172,7 @@ def sample(shape: tuple[int, ...]) -> Array:
 
 
 def test_foreign_library_is_refused_with_both_machines_named(tmp_path: Path) -> None:
-    foreign = next(name for name in TARGET_NAMES if name != toolchain.host_target())
+    foreign = next(name for name in toolchain.PLATFORMS if name != toolchain.host_target())
     path = save(MODELS["product"], foreign, tmp_path / "m.so")
     with pytest.raises(ToolchainError, match="machine"):
         cuvil.load(path)
@@ -195,3 +203,13 @@ def test_save_names_a_missing_folder_and_a_wrong_suffix(tmp_path: Path) -> None:
         compiled.save(tmp_path / "none" / "m.so")
     with pytest.raises(UsageError, match=r"ends in '\.so'"):
         compiled.save(tmp_path / "m.dll")
+
+
+def test_a_library_that_was_replaced_is_loaded_anew(tmp_path: Path) -> None:
+    path = tmp_path / "m.so"
+    cuvil.compile(product(2, 3, 4)).save(path)
+    first = cuvil.load(path)
+    for columns in (5, 6, 7):
+        cuvil.compile(product(2, 3, columns)).save(path)
+        assert cuvil.load(path).outputs[0].shape == (2, columns)
+    assert first(np.ones((2, 3), np.float32)).shape == (2, 4)  # type: ignore[union-attr]  # one output

@@ -12,7 +12,10 @@ from onnx import numpy_helper
 import cuvil
 from cuvil.errors import UsageError
 from cuvil.ir.types import Array
+from cuvil.native import native_target
+from cuvil.toolchain import PLATFORMS, host_target
 from tests.e2e.models import attention, convolution, product
+from tests.judging import bits
 from tests.needs import need_module
 
 ort = need_module("onnxruntime")
@@ -129,6 +132,27 @@ def test_weights_fed_as_inputs_give_the_same_bits(model: onnx.ModelProto) -> Non
     (expected,) = cuvil.compile(model).run(inputs).values()
     (actual,) = cuvil.compile(fed).run(inputs | weights).values()
     np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [product(5, 30, 17), convolution(10, 3, 20), attention(9, 32, 4)],
+    ids=["mlp", "conv", "attention"],
+)
+def test_native_code_gives_the_bits_of_the_portable_target(model: onnx.ModelProto) -> None:
+    native, portable = cuvil.compile(model), cuvil.compile(model, target=host_target())
+    assert native.target == cuvil.compile(model, target="native").target == native_target().name
+    assert portable.target == host_target()
+    inputs = model_inputs(model)
+    inputs["x"].reshape(-1)[:5] = [np.nan, 1e-41, -0.0, np.inf, -3e38]
+    for name, result in native.run(inputs).items():
+        np.testing.assert_array_equal(bits(result), bits(portable.run(inputs)[name]))
+
+
+def test_a_target_of_another_machine_is_refused() -> None:
+    foreign = next(name for name in PLATFORMS if name != host_target())
+    with pytest.raises(UsageError, match=f"code for '{foreign}' can't run on this machine"):
+        cuvil.compile(product(4, 8, 3), target=foreign)
 
 
 @pytest.mark.parametrize("num_threads", [2, 3])

@@ -31,7 +31,8 @@ def test_the_list_of_cells(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["matrix", "list", MATRIX, "-k", "lstm"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "torch-2.13.0/lstm/x86_64-linux"
-    assert len(lines) == 3
+    assert lines[-1] == "torch-2.13.0/lstm/riscv64-linux-v@vlen=512"
+    assert len(lines) == 9
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,10 @@ def test_the_list_of_cells(capsys: pytest.CaptureFixture[str]) -> None:
         (["matrix", "run", "alone.toml"], 2, "'golden': no such folder; expected the goldens in '../golden'"),
         (["matrix", "run", "alone.toml", "-k", "lstm"], 2, "-k 'lstm': matches no cell"),
         (["matrix", "run", MATRIX, "--python", "/dev/null"], 2, "is not a Python interpreter"),
-        (["compare", "absent", "absent"], 2, "absent: no such folder"),
+        (["matrix", "run", MATRIX, "--shard", "5/4"], 2, "--shard '5/4': expected I/N"),
+        (["matrix", "plan", MATRIX, "--shards", "99"], 2, "can't be split into 99 shards; expected 1 to 10"),
+        (["compare", "absent", "absent"], 2, "'absent': no such folder"),
+        (["report", "absent"], 2, "absent/results.json: can't be read: no such file"),
         (["golden", "verify"], 2, "--golden 'golden': no such folder"),
         (["golden", "verify", "--golden", "."], 1, ""),
         (["golden", "verify", "--golden", ".", "--model", "mpl"], 2, "did you mean 'mlp'?"),
@@ -81,7 +85,10 @@ def test_errors(
         "matrix",
         "matrix run",
         "matrix list",
+        "matrix plan",
+        "matrix gather",
         "compare",
+        "report",
         "golden",
         "golden refresh",
         "golden verify",

@@ -8,6 +8,7 @@ import pytest
 
 from cuvil_regress import matrix, models, policy
 from cuvil_regress.errors import UsageError
+from cuvil_regress.model import family_of
 
 DEFAULT = Path(__file__).parents[2] / "matrices" / "default.toml"
 AXES = """[axes]
@@ -31,9 +32,14 @@ def ids(found: matrix.Matrix) -> list[str]:
     return [cell.id.removeprefix("torch-2.13.0/") for cell in found.cells]
 
 
-def test_the_default_matrix_is_every_model_on_every_target() -> None:
+def test_the_default_matrix_is_every_model_on_every_instruction_set() -> None:
     found = load(DEFAULT)
-    assert len(found.cells) == len(set(found.cells)) == 3 * len(models.names())
+    assert len(found.cells) == len(set(found.cells)) == 9 * len(models.names())
+    vlens = [f"riscv64-linux-v@vlen={bits}" for bits in (128, 256, 512)]
+    assert list(dict.fromkeys(cell.target for cell in found.cells)) == [
+        *("x86_64-linux", "x86_64-linux-v4", "aarch64-linux", "aarch64-linux-armv8a"),
+        *("riscv64-linux", "riscv64-linux-u74", *vlens),
+    ]
     assert {cell.model for cell in found.cells} == set(models.names())
     assert found.golden.resolve() == DEFAULT.parents[1] / "golden"
     assert (found.policies.golden, found.policies.targets) == ("oracle-fp32", "release")
@@ -50,6 +56,15 @@ def test_excluded_and_included_cells(tmp_path: Path) -> None:
     ]
 
 
+def test_a_target_may_name_a_machine(tmp_path: Path) -> None:
+    cells = parse(tmp_path, AXES.replace("riscv64-linux", "riscv64-linux-v@vlen=256")).cells
+    assert [(cell.built_for, cell.machine) for cell in cells[:2]] == [
+        ("x86_64-linux", ""),
+        ("riscv64-linux-v", "vlen=256"),
+    ]
+    assert [family_of(cell.target) for cell in cells[:2]] == ["x86_64-linux", "riscv64-linux"]
+
+
 def test_selected_cells(tmp_path: Path) -> None:
     found = parse(tmp_path, AXES)
     assert ids(found.select("lstm")) == ["lstm/x86_64-linux", "lstm/riscv64-linux"]
@@ -63,6 +78,13 @@ def test_selected_cells(tmp_path: Path) -> None:
         (AXES.replace("target", "tagret"), "m.toml:4: 'tagret': unknown key in axes", "'target'"),
         (AXES.replace("mlp", "mpl"), "m.toml:3: 'mpl': unknown model; expected one of ", "'mlp'"),
         (AXES.replace("x86_64-", "x86-64-"), "m.toml:4: 'x86-64-linux': unknown target", "'x86_64-linux'"),
+        (AXES.replace("x86_64-linux", "x86_64-linux@"), "m.toml:4: 'target': expected a name", None),
+        (AXES.replace("x86_64-linux", "x86_64-linux@.."), "m.toml:4: 'target': expected a name", None),
+        (
+            AXES.replace("x86_64-linux", "x86_64-linuxv4"),
+            "m.toml:4: 'x86_64-linuxv4': unknown target",
+            "'x86_64-linux'",
+        ),
         ("polices = {}\n" + AXES, "m.toml:1: 'polices': unknown key in matrix", "'policies'"),
         (AXES + "[policies]\ngolden = 'relase'\n", "m.toml:6: 'relase': unknown policy", "'release'"),
         (AXES + "[timeouts_s]\nruns = 3\n", "m.toml:6: 'runs': unknown key in timeouts_s", "'run'"),

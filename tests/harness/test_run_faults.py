@@ -12,6 +12,7 @@ from cuvil_regress.steps import run_faults
 OK = json.dumps({"case": "a", "status": "ok"})
 CRASH = json.dumps({"case": "b", "status": "crash", "signal": 11})
 ILLEGAL = json.dumps({"case": "b", "status": "crash", "signal": 4})
+NEEDS = "cuvil-run: 'm.so': needs FMA, which this machine lacks"
 TARGET_SIGNAL = "qemu: uncaught target signal 11 (Segmentation fault) - core dumped"
 
 
@@ -60,6 +61,8 @@ def test_an_exit_code_that_contradicts_the_reports() -> None:
 @pytest.mark.parametrize(
     ("code", "stderr", "emulated", "verdict", "words"),
     [
+        (4, NEEDS, False, "wrong-isa", "run: cuvil-run: 'm.so': needs FMA, which this machine lacks"),
+        (4, f"qemu-x86_64: warning: TCG lacks a feature\n{NEEDS}", True, "wrong-isa", "needs FMA, which"),
         (-11, "", False, "crash", "the runner died by signal 11 (SIGSEGV); no result of 1 cases from 'b' on"),
         (-11, TARGET_SIGNAL, True, "crash", "the runner died by signal 11 (SIGSEGV)"),
         (139, TARGET_SIGNAL, True, "crash", "the runner died by signal 11 (SIGSEGV)"),

@@ -123,7 +123,11 @@ def test_no_damaged_word_brings_the_process_down(
         model = attach_model(info, strings, aligned_empty(np.dtype(np.uint8), (64,)), address, library)
     except ModelError:
         return
-    # Sizes, names, reserved words, and an element type of the same size look like another sound model.
+    except ToolchainError:
+        if index in {10, 11}:  # what the machine must have
+            return
+        raise
+    # Sizes, names, features, and an element type of the same size look like another sound model.
     assert (
         index in {5, 6, 8, 9, 10, 11, 12, 13, 17, 18}
         or info.tolist() == _parts(build_model(host))[1].tolist()

@@ -17,6 +17,7 @@ using runner::Verdict;
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitCannotLoad = 3;
+constexpr int kExitWrongIsa = 4;
 
 constexpr char kUsage[] =
     "usage: cuvil-run [--threads N] MODEL.so CASES_DIR OUT_DIR\n"
@@ -26,7 +27,8 @@ constexpr char kUsage[] =
     "\n"
     "  --threads N   threads for each run (default 1, 0: one for each processor)\n"
     "\n"
-    "exit status: 0 all cases ran, 1 a case crashed or failed, 2 usage, 3 the model cannot be loaded\n";
+    "exit status: 0 all cases ran, 1 a case crashed or failed, 2 usage, 3 the model cannot be loaded,\n"
+    "4 this machine lacks instructions that the model needs\n";
 
 struct Options {
   int64_t num_threads;
@@ -118,9 +120,10 @@ int run_model(const Options &options) {
     return report_usage("CASES_DIR and OUT_DIR must differ", options.operands[2]);
   char message[4096];
   cuvil_model *model = nullptr;
-  if (cuvil_model_load(options.operands[0], message, sizeof message, &model) != CUVIL_OK) {
+  const cuvil_status status = cuvil_model_load(options.operands[0], message, sizeof message, &model);
+  if (status != CUVIL_OK) {
     fprintf(stderr, "cuvil-run: %s\n", message);
-    return kExitCannotLoad;
+    return status == CUVIL_WRONG_ISA ? kExitWrongIsa : kExitCannotLoad;
   }
   const int exit_status = run_cases({model, options.num_threads, options.operands[1], options.operands[2]});
   cuvil_model_release(model);

@@ -51,6 +51,7 @@ const char *cuvil_status_text(cuvil_status status) {
     case CUVIL_OUT_OF_MEMORY: return "out of memory";
     case CUVIL_NO_THREADS: return "the system refused to start a thread";
     case CUVIL_RUN_FAILED: return "the model reported a failure";
+    case CUVIL_WRONG_ISA: return "this machine lacks instructions that the model needs";
   }
   return "unknown status";
 }

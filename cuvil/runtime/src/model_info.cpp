@@ -17,6 +17,8 @@ constexpr int64_t kWeightsWord = 6;
 constexpr int64_t kStringsWord = 7;
 constexpr int64_t kTargetWord = 8;
 constexpr int64_t kNameWord = 9;
+constexpr int64_t kFeaturesWord = 10;
+constexpr int64_t kVlenWord = 11;
 constexpr int64_t kHeaderWords = 12;
 
 // Words of a tensor record before its dims.
@@ -73,6 +75,13 @@ struct Reader {
 
   bool weights_aligned() const {
     return equal("address of the weights modulo 64", (int64_t)((uintptr_t)tables.weights % kAlignmentBytes), 0);
+  }
+
+  bool runs_here() const {
+    char reason[640];
+    if (cuvil_machine_check(word(kFeaturesWord), word(kVlenWord), reason, sizeof reason) == CUVIL_OK) return true;
+    write_message(message, "%s: %s", where, reason);
+    return false;
   }
 
   bool string(const char *what, int64_t offset, const char **text) const {
@@ -134,6 +143,7 @@ cuvil_status read_model_info(const char *where, const ModelTables &tables, Messa
   if (!reader.string("offset of the target's name", reader.word(kTargetWord), &info->target) ||
       !reader.string("offset of the model's name", reader.word(kNameWord), &info->name))
     return CUVIL_INVALID_MODEL;
+  if (!reader.runs_here()) return CUVIL_WRONG_ISA;
   info->num_inputs = reader.word(kInputsWord);
   info->num_outputs = reader.word(kOutputsWord);
   info->arena_bytes = reader.word(kArenaWord);

@@ -147,6 +147,7 @@ def test_a_model_with_a_needed_library(build: Build, find: Find) -> None:
 def test_elf_machine(cross_build: Build, find: Find, target_name: str) -> None:
     library = cross_build("libmine.so", PLAIN, f"{target_name}-gnu")
     assert find(library, on=target_name) == []
+    assert find(library, on=f"{target_name}-of-its-family") == []
     other = "x86_64-linux" if target_name != "x86_64-linux" else "aarch64-linux"
     assert find(library, on=other) == [("elf-machine", "error", "machine")]
 

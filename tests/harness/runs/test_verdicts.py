@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -206,6 +207,63 @@ def test_a_foreign_target(
     ran = foreign_laboratory.run("x86_64-linux", "aarch64-linux", extra=("--workers", "1"))
     assert (ran.code, ran.cell["verdict"]) == (code, verdict), ran.out
     assert ran.results["cells"][0]["verdict"] == "identical"
+
+
+def give(laboratory: Laboratory, target: str, **entries: object) -> None:
+    """Lets the stand-in compiler tell more of a target."""
+    tools = json.loads(os.environ["STAND_IN_TOOLS"])
+    tools[target].update(entries)
+    laboratory.environment.setenv("STAND_IN_TOOLS", json.dumps(tools))
+
+
+MACHINES = {"small": ["-cpu", "small"], "big": ["-cpu", "big"]}
+
+
+def test_machines_of_a_target_run_one_library(foreign_laboratory: Laboratory) -> None:
+    give(foreign_laboratory, "aarch64-linux", machines=MACHINES)
+    ran = foreign_laboratory.run("x86_64-linux", "aarch64-linux@small", "aarch64-linux@big")
+    assert ran.code == 0, ran.out
+    _, small, big = ran.results["cells"]
+    assert (small["id"], big["target"]) == ("torch-2.13.0/mlp/aarch64-linux@small", "aarch64-linux@big")
+    libraries = [path.relative_to(ran.folder / "libraries") for path in ran.folder.rglob("libmlp.so")]
+    assert sorted(path.parts[2] for path in libraries) == ["aarch64-linux", "x86_64-linux"]
+    for name in ("capture", "compile", "abi"):
+        mine, theirs = ([step for step in cell["steps"] if step["name"] == name] for cell in (small, big))
+        assert mine == theirs
+    for name, cell in zip(MACHINES, (small, big), strict=True):
+        log = next(step["log"] for step in cell["steps"] if step["name"] == "run")
+        assert f"-cpu {name} " in (ran.folder / log).read_text()
+    assert ran.folder.joinpath("runtimes", "aarch64-linux").is_dir()
+
+
+def test_a_machine_that_lacks_instructions_costs_only_its_cell(foreign_laboratory: Laboratory) -> None:
+    give(foreign_laboratory, "aarch64-linux", machines=MACHINES)
+    foreign_laboratory.plant("wrong-isa")
+    ran = foreign_laboratory.run("x86_64-linux", "aarch64-linux@small", "aarch64-linux@big")
+    verdicts = [cell["verdict"] for cell in ran.results["cells"]]
+    assert (ran.code, verdicts) == (1, ["identical", "wrong-isa", "identical"]), ran.out
+    assert "needs V (vectors), which this machine lacks" in ran.out
+
+
+def test_a_machine_that_the_compiler_does_not_know(foreign_laboratory: Laboratory) -> None:
+    give(foreign_laboratory, "aarch64-linux", machines=MACHINES)
+    ran = foreign_laboratory.run("aarch64-linux@large")
+    assert (ran.code, ran.cell["verdict"]) == (3, "environment"), ran.out
+    assert "aarch64-linux: no such machine; expected one of 'small', 'big', got 'large'" in ran.out
+
+
+def test_a_target_that_the_compiler_does_not_know(laboratory: Laboratory) -> None:
+    ran = laboratory.run("x86_64-linux-v5")
+    assert (ran.code, ran.cell["verdict"]) == (3, "environment"), ran.out
+    assert "x86_64-linux-v5: the compiler 0.0 doesn't know this target" in ran.out
+    assert "hint: it knows x86_64-linux, aarch64-linux" in ran.out
+
+
+def test_a_target_that_this_machine_lacks_instructions_for(laboratory: Laboratory) -> None:
+    give(laboratory, "x86_64-linux", obstacle="needs AVX-512F, which this machine lacks")
+    ran = laboratory.run()
+    assert (ran.code, ran.cell["verdict"]) == (3, "environment"), ran.out
+    assert "x86_64-linux: needs AVX-512F, which this machine lacks" in ran.out
 
 
 def test_which_emulator_and_which_processor_are_kept(foreign_laboratory: Laboratory) -> None:

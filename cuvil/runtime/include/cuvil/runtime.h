@@ -16,6 +16,15 @@
  * that state back unchanged.
  *
  * Threads: a model is immutable and may be shared. A session runs one call at a time: a second caller waits.
+ *
+ * A model library, ABI version 1, exports four symbols and needs none:
+ *   cuvil_model_info      int64_t words: 0 magic, 1 ABI version, 2 number of words, 3 inputs, 4 outputs, 5 bytes of the
+ *                         arena, 6 bytes of the weights, 7 bytes of the strings, 8 offset of the target's name, 9
+ * offset of the model's name, 10 processor features that the code needs (one bit each, 0 for none), 11 least length of
+ * a vector register in bits (RISC-V; else 0); then for each input and each output: offset of its name, dtype, bytes,
+ * rank, dims. Unknown feature bits are refused. cuvil_model_strings   strings, each with its final NUL
+ *   cuvil_model_weights   read-only, 64-byte aligned, at least 64 bytes
+ *   cuvil_model_run       a cuvil_run_function
  */
 #ifndef CUVIL_RUNTIME_H
 #define CUVIL_RUNTIME_H
@@ -40,7 +49,8 @@ typedef enum cuvil_status {
   CUVIL_INVALID_MODEL = 3,    /* the library loads, but is no model of this ABI version, or its tables are damaged */
   CUVIL_OUT_OF_MEMORY = 4,
   CUVIL_NO_THREADS = 5, /* the system refused to start a worker thread */
-  CUVIL_RUN_FAILED = 6  /* the model reported a failure of its own */
+  CUVIL_RUN_FAILED = 6, /* the model reported a failure of its own */
+  CUVIL_WRONG_ISA = 7   /* this machine lacks instructions, or a vector length, that the model's code needs */
 } cuvil_status;
 
 typedef struct cuvil_model cuvil_model;
@@ -75,6 +85,11 @@ int64_t cuvil_abi_version(void);
 
 /* A short English text for a status. Never null. */
 const char *cuvil_status_text(cuvil_status status);
+
+/* Whether this machine can run code that uses these processor features (words 10 and 11 of a model's info). Where it
+ * can't, the status is CUVIL_WRONG_ISA and message, where given, says what is missing. Loading a model checks it, too.
+ */
+cuvil_status cuvil_machine_check(int64_t features, int64_t min_vlen_bits, char *message, int64_t message_size);
 
 /* Loads a model library. On failure *model is null and message, where given, holds one line that says why; at most
  * message_size bytes are written, the final NUL included. */

@@ -21,6 +21,12 @@ emulator-once)
         kill -SEGV $$
     fi
     ;;
+wrong-isa)
+    if [ "$2" = small ]; then
+        echo "cuvil-run: 'libmlp.so': needs V (vectors), which this machine lacks" >&2
+        exit 4
+    fi
+    ;;
 emulator-hang) sleep 600 ;;
 emulator-exit-*) exit "${STAND_IN_FAULT#emulator-exit-}" ;;
 esac
