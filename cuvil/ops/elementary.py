@@ -199,7 +199,7 @@ def log(x: Expr) -> Expr:
 def power(x: Expr, y: Expr) -> Expr:
     """x^y, with the special cases of IEEE 754's pow.
 
-    Numerics: at most 0.54 ULP; x^0 and 1^y are 1, NaN or not; a finite x below zero needs a whole y,
+    Numerics: at most 0.55 ULP; x^0 and 1^y are 1, NaN or not; a finite x below zero needs a whole y,
     whose oddness gives the sign, also that of zeros and infinities.
     """
     _check_float32("pow", x)

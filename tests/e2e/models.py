@@ -101,7 +101,7 @@ def attention(length: int, width: int, heads: int) -> onnx.ModelProto:
 
 
 def functions(count: int) -> onnx.ModelProto:
-    """The elementary functions, each with an output of its own."""
-    names = ("Exp", "Log", "Tanh", "Sigmoid", "Erf", "Sqrt")
-    nodes = [helper.make_node(name, ["x"], [name.lower()]) for name in names]
+    """Functions of one element, each with an output of its own, and x to the power of x."""
+    names = ("Exp", "Log", "Tanh", "Sigmoid", "Erf", "Sqrt", "Round", "Floor", "Ceil", "Sign", "Pow")
+    nodes = [helper.make_node(name, ["x"] * (2 if name == "Pow" else 1), [name.lower()]) for name in names]
     return model_of(nodes, {"x": (count,)}, {name.lower(): (count,) for name in names}, {})
