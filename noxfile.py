@@ -4,12 +4,16 @@ nox                     lint, types, tests
 nox -s dev              a .venv with everything in it, Cuvil editable
 nox -s tests -- -k abi  arguments after -- go to pytest
 nox -s sweep            the elementary functions over all inputs
+nox -s compare          two refs of this repository against each other, each built anew; some minutes
 nox -s matrix           the default matrix; its exit code is the harness's own: 1 findings, 3 environment
 nox -s matrix -- --install-system   installs the emulators and C libraries of the other targets before
+nox -s matrix -- m.toml --torch 2.9.1 --shard 1/4   another matrix, PyTorch release, and options of the run
+nox -s harness -- report RUN        any other command of the harness, without building the compiler
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import shutil
@@ -86,18 +90,37 @@ def sweep(session: nox.Session) -> None:
 
 
 @nox.session
+def compare(session: nox.Session) -> None:
+    """Compare refs of this repository, with a planted numeric change and a removed symbol."""
+    session.install(CUVIL, TORCH, *_group("tests"))
+    session.run("pytest", "-m", "compare", *session.posargs)
+
+
+@nox.session
 def matrix(session: nox.Session) -> None:
-    """Run the default matrix."""
-    arguments = [argument for argument in session.posargs if argument != "--install-system"]
+    """Run a matrix, by default the one that every change must pass."""
+    parser = argparse.ArgumentParser(prog="nox -s matrix --", allow_abbrev=False)
+    parser.add_argument("--install-system", action="store_true")
+    parser.add_argument("--torch", default=TORCH.partition("==")[2])
+    options, arguments = parser.parse_known_args(session.posargs)
+    file = arguments.pop(0) if arguments and arguments[0].endswith(".toml") else "matrices/default.toml"
     missing = _missing_packages()
-    if missing and "--install-system" in session.posargs:
+    if missing and options.install_system:
         _install_system(session, missing)
     elif missing:
         session.warn(
             f"foreign targets need {', '.join(missing)}; install: apt-get install {' '.join(missing)}"
         )
-    session.install(CUVIL, TORCH, NUMPY)
-    _run_harness(session, "matrix", "run", "matrices/default.toml", *arguments)
+    session.install(CUVIL, f"torch=={options.torch}", NUMPY)
+    _run_harness(session, "matrix", "run", file, *arguments)
+
+
+@nox.session
+def harness(session: nox.Session) -> None:
+    """Run a command of the harness that needs no compiler: plan, gather, report, compare."""
+    session.install(NUMPY, *EXTRAS["regress"])
+    command = ("python", "-m", "cuvil_regress.cli", *session.posargs)
+    session.run(*command, env={"PYTHONPATH": str(Path("harness").absolute())})
 
 
 def _missing_packages() -> list[str]:

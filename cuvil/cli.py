@@ -1,4 +1,4 @@
-"""The command line: cuvil compile | run | dump-ir | doctor."""
+"""The command line: cuvil compile | run | dump-ir | bisect | doctor."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ T = TypeVar("T")
 EPILOG = "exit codes: 0 done, 2 usage, 3 model, 4 limit, 5 toolchain, 70 internal error"
 EXIT_INTERRUPTED = 130
 MAX_THREADS = 1024  # the runtime's own limit
+EXIT_CHANGED = 1
+BISECT_EPILOG = "exit codes: 0 no stage changes the result, 1 one does, else as `cuvil --help` says"
 DUMP_STAGES = ("import", "graph", "loops", "llvm", "assembly")
 
 
@@ -90,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compile(add("compile", "compile a model to a library"))
     _add_run(add("run", "run a model, or a compiled library, on tensors from files"))
     _add_dump(add("dump-ir", "print the forms of a model between ONNX and assembly"))
+    _add_bisect(add("bisect", "find the stage of the compiler that changes what a model computes"))
     doctor = add("doctor", "say what this installation can compile, link and run")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(run=_doctor)
@@ -122,11 +125,15 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_compile)
 
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    _add_model(parser)
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input", action="append", default=[], metavar="NAME=FILE.npy", help="may be repeated"
     )
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
+    _add_inputs(parser)
     parser.add_argument("--output-dir", required=True, metavar="DIR", help="where NAME.npy files go")
     parser.add_argument("--threads", type=_threads, default=1, metavar="N", help="0: one for each processor")
     parser.set_defaults(run=_run)
@@ -139,6 +146,29 @@ def _add_dump(parser: argparse.ArgumentParser) -> None:
         "--stage", choices=DUMP_STAGES, default="graph", help="default: graph, after all passes"
     )
     parser.set_defaults(run=_dump)
+
+
+def _add_bisect(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
+    _add_inputs(parser)
+    parser.add_argument(
+        "--target", metavar="NAME", help="default: this machine's; others run up to the loops"
+    )
+    parser.add_argument(
+        "--against",
+        choices=("reference", "onnxruntime"),
+        default="reference",
+        help="what is right: the model as imported, by its operators' definitions (default), or ONNX Runtime",
+    )
+    parser.add_argument(
+        "--rtol",
+        type=_share,
+        default=1e-5,
+        metavar="R",
+        help="allowed difference, as a share of an output's largest element (default: 1e-5); 0: no bit",
+    )
+    parser.epilog = BISECT_EPILOG
+    parser.set_defaults(run=_bisect)
 
 
 def _options(args: argparse.Namespace, target: str | None) -> Options:
@@ -171,6 +201,16 @@ def _threads(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) <= MAX_THREADS):
         raise argparse.ArgumentTypeError(f"expected a number from 0 to {MAX_THREADS}, got {text!r}")
     return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to below 1, got {text!r}")
+    return value
 
 
 def _compile(args: argparse.Namespace) -> int:
@@ -224,9 +264,8 @@ def _dump(args: argparse.Namespace) -> int:
 
 
 def _text_of(stages: Stages, stage: str) -> str:
-    from cuvil.driver import assembly
+    from cuvil.driver import assembly, format_program
     from cuvil.ir.text import format_graph
-    from cuvil.loops.text import format_kernel
 
     match stage:
         case "import":
@@ -234,11 +273,29 @@ def _text_of(stages: Stages, stage: str) -> str:
         case "graph":
             return format_graph(stages.graphs[-1][1])
         case "loops":
-            return "\n".join(format_kernel(call.kernel) for call in stages.program.calls)
+            return format_program(stages.program)
         case "llvm":
             return stages.llvm
         case _:
             return assembly(stages)
+
+
+def _bisect(args: argparse.Namespace) -> int:
+    from cuvil.bisection import bisect, render
+    from cuvil.frontends.onnx import load_onnx
+    from cuvil.targets.target import find_target
+    from cuvil.trial import complete_inputs, run_onnxruntime
+
+    options = _options(args, args.target)
+    graph = load_onnx(args.model, options.shapes).graph
+    inputs = complete_inputs(graph.inputs, _by_name("--input", map(_input, args.input)))
+    reference = None
+    if args.against == "onnxruntime":
+        named = {value.name: array for value, array in zip(graph.inputs, inputs, strict=True)}
+        reference = run_onnxruntime(Path(args.model), named)
+    found = bisect(graph, find_target(options.target), inputs, reference=reference, rtol=args.rtol)
+    print(render(found, args.rtol))
+    return EXIT_CHANGED if found.culprit else 0
 
 
 def _doctor(args: argparse.Namespace) -> int:

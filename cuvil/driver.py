@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cuvil import __version__
+from cuvil import __version__, debug
 from cuvil.artifact import Artifact, Signature
 from cuvil.codegen.machine import compile_assembly, compile_object, llvm_version
 from cuvil.codegen.module import describe, emit_module
+from cuvil.debug import Trace
 from cuvil.frontends.onnx import ImportedModel, load_onnx
 from cuvil.ir.graph import Graph
+from cuvil.ir.text import format_graph
 from cuvil.ir.verify import verify_graph
+from cuvil.loops.text import format_kernel
 from cuvil.loops.verify import verify_kernel
 from cuvil.lower import lower_graph
 from cuvil.native import native_target
@@ -68,43 +72,65 @@ def compile_model(source: Source | onnx.ModelProto, options: Options) -> Artifac
         UsageError: there is no such target, or a shape override fits no input.
         ToolchainError: the target is `native`, and there is no record for this machine.
     """
-    stages = run_stages(source, options)
+    with debug.watch() as trace:
+        stages = run_stages(source, options, trace)
+        with trace.stage("object code"):
+            object_code = compile_object(stages.llvm, stages.target)
+        trace.text(debug.ASSEMBLY, "code.s", lambda: assembly(stages))
     return Artifact(
         target=stages.target,
         signature=stages.signature,
         description=describe(stages.model.name, stages.signature, stages.plan, stages.target),
-        object_code=compile_object(stages.llvm, stages.target),
+        object_code=object_code,
         weights=stages.plan.weights,
         weights_bytes=stages.plan.weights_bytes,
         metadata=_metadata(stages),
     )
 
 
-def run_stages(source: Source | onnx.ModelProto, options: Options) -> Stages:
+def run_stages(source: Source | onnx.ModelProto, options: Options, trace: Trace | None = None) -> Stages:
     """Runs the pipeline up to LLVM IR and keeps every stage."""
+    trace = trace or Trace()
     target = native_target() if options.target == NATIVE else find_target(options.target)
-    model = load_onnx(source, options.shapes)
-    graphs = run_passes(model.graph)
+    with trace.stage("import"):
+        model = load_onnx(source, options.shapes)
+        trace.names(model.name, model.sha256, target.name)
+    with trace.stage("passes"):
+        graphs = tuple(run_passes(model.graph, PASSES, trace))
     graph = graphs[-1][1]
-    program = lower_graph(graph, target)
-    for call in program.calls:
-        verify_kernel(call.kernel)
+    with trace.stage("lower"):
+        program = lower_graph(graph, target)
+        for call in program.calls:
+            verify_kernel(call.kernel)
+    trace.text(debug.LOOPS, "loops.txt", lambda: format_program(program))
     plan = plan_memory(program)
     signature = _signature(program, graph)
     description = describe(model.name, signature, plan, target)
-    llvm = emit_module(program, plan, description, target, parallel_flops=options.parallel_flops)
+    with trace.stage("LLVM IR"):
+        llvm = emit_module(program, plan, description, target, parallel_flops=options.parallel_flops)
+    trace.text(debug.LLVM, "code.ll", lambda: llvm)
     return Stages(model, graphs, program, plan, llvm, target, signature)
 
 
-def run_passes(graph: Graph) -> tuple[tuple[str, Graph], ...]:
-    """The graph as imported and after every pass, each verified."""
+def run_passes(
+    graph: Graph, passes: Sequence[Pass] = PASSES, trace: Trace | None = None
+) -> Iterator[tuple[str, Graph]]:
+    """The graph as imported, and after every pass as it is made; each is verified."""
+    trace = trace or Trace()
     verify_graph(graph)
-    graphs = [("import", graph)]
-    for run in PASSES:
-        graph = run(graph)
+    trace.text(debug.GRAPHS, "0.import.cvir", partial(format_graph, graph))
+    yield "import", graph
+    for number, run in enumerate(passes, 1):
+        before, graph = graph, run(graph)
         verify_graph(graph)
-        graphs.append((run.__name__, graph))
-    return tuple(graphs)
+        trace.note(debug.EFFECTS, f"{run.__name__}: {len(before.nodes)} -> {len(graph.nodes)} nodes")
+        trace.text(debug.GRAPHS, f"{number}.{run.__name__}.cvir", partial(format_graph, graph))
+        yield run.__name__, graph
+
+
+def format_program(program: Program) -> str:
+    """The kernels in the order of their calls."""
+    return "\n".join(format_kernel(call.kernel) for call in program.calls)
 
 
 def assembly(stages: Stages) -> str:

@@ -61,6 +61,19 @@ def run_program(program: Program, inputs: Sequence[Array], *, order: Order = "ve
         inputs: the program's inputs, in order; C-contiguous.
         order: as for `run_kernel`.
     """
+    memory = evaluate_program(program, inputs, order=order)
+    return [
+        memory[program.root(output)].reshape(output.type.shape)
+        if output.type.count
+        else np.empty(output.type.shape, output.type.dtype.numpy)
+        for output in program.outputs
+    ]
+
+
+def evaluate_program(
+    program: Program, inputs: Sequence[Array], *, order: Order = "vectors"
+) -> dict[Value, Array]:
+    """Runs a program as `run_program` does and returns the memory of every root value, each its own."""
     memory: dict[Value, Array] = dict(program.constants)
     memory.update(zip(program.inputs, inputs, strict=True))
     for call in program.calls:
@@ -70,12 +83,7 @@ def run_program(program: Program, inputs: Sequence[Array], *, order: Order = "ve
                 memory[root] = np.empty(root.type.shape, root.type.dtype.numpy)
         pairs = zip(call.kernel.params, roots, strict=True)
         run_kernel(call.kernel, [memory[root].reshape(param.shape) for param, root in pairs], order=order)
-    return [
-        memory[program.root(output)].reshape(output.type.shape)
-        if output.type.count
-        else np.empty(output.type.shape, output.type.dtype.numpy)
-        for output in program.outputs
-    ]
+    return memory
 
 
 def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
@@ -87,6 +95,12 @@ def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     Returns:
         The outputs, in order.
     """
+    values = evaluate_graph(graph, inputs)
+    return [values[output] for output in graph.outputs]
+
+
+def evaluate_graph(graph: Graph, inputs: Sequence[Array]) -> dict[Value, Array]:
+    """Runs a graph as `run_graph` does and returns every value."""
     values: dict[Value, Array] = dict(graph.constants)
     values.update(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes:
@@ -95,7 +109,7 @@ def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
             if type_of(result) != value.type:
                 raise TypeError(f"{node.loc}: {node.op.name}: expected {value.type}, got {type_of(result)}")
             values[value] = result
-    return [values[output] for output in graph.outputs]
+    return values
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,6 +117,20 @@ def _write_sections(
         file.write(_SECTION_HEADER.pack(name, kind, flags, 0, offset, size, link, info, alignment, entry))
 
 
+def read_machine(path: Path) -> tuple[int, int]:
+    """The machine and the `e_flags` of an ELF file.
+
+    Raises:
+        ToolchainError: It is no 64-bit little-endian ELF file.
+    """
+    with path.open("rb") as file:
+        start = file.read(_FILE_HEADER.size)
+    if len(start) < _FILE_HEADER.size or start[:6] != _IDENT[:6]:
+        raise ToolchainError(f"{path.name!r}: not an object; expected a 64-bit little-endian ELF file")
+    header = _FILE_HEADER.unpack(start)
+    return header[2], header[7]
+
+
 def read_dynamic_symbols(path: Path) -> DynamicSymbols:
     """Reads a shared library's dynamic symbols.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +66,20 @@ class _Api:
     errors: dict[int, type[CuvilError]]
 
 
-@functools.cache
+_LOADING = threading.Lock()
+
+
 def _api() -> _Api:
-    """The runtime library of this machine, loaded at first use."""
+    """The runtime library of this machine, loaded at first use, by whichever thread comes first.
+
+    There must be one: pointers of two cffi instances don't mix.
+    """
+    with _LOADING:
+        return _load_api()
+
+
+@functools.cache
+def _load_api() -> _Api:
     ffi: Any = cffi.FFI()
     ffi.cdef(read_declarations())
     path = toolchain.prebuilt(toolchain.host_target()).runtime

@@ -64,12 +64,12 @@ class CompiledModel:
                 model's.
         """
         inputs = self._by_name(args, kwargs) if kwargs else args
-        outputs = self._session.run([np.asarray(array) for array in inputs])
+        outputs = self._session.run([_dense(array) for array in inputs])
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Runs the model on inputs by name and returns its outputs by name, whatever the names are."""
-        outputs = self._session.run([np.asarray(array) for array in self._by_name((), inputs)])
+        outputs = self._session.run([_dense(array) for array in self._by_name((), inputs)])
         return {info.name: array for info, array in zip(self.outputs, outputs, strict=True)}
 
     def _by_name(self, args: tuple[Array, ...], named: Mapping[str, Array]) -> list[Array]:
@@ -112,6 +112,8 @@ def compile(  # `cuvil.compile` is the public name
     Args:
         model: path or bytes of an ONNX model, an `onnx.ModelProto`, or a PyTorch module.
         example_inputs: for a PyTorch module, the tensors to trace it with; their shapes are the model's.
+            Branches and loops of `forward` are compiled as these inputs take them, and arguments that
+            `forward` does not use are no inputs of the model.
         shapes: fixes inputs whose shapes the ONNX model leaves open.
         target: the record to compile for, one that this machine runs; by default `native`, its best one.
             Name a record where the saved library shall run on other machines, too. No result depends on it.
@@ -151,6 +153,13 @@ def load(path: str | os.PathLike[str], num_threads: int = 1) -> CompiledModel:
         ModelError: it is no model library, or damaged.
     """
     return CompiledModel(load_model(Path(path)), num_threads)
+
+
+def _dense(array: Array) -> Array:
+    """The array with its elements side by side, as native code reads them; copied only if it must be."""
+    array = np.asarray(array)
+    dense = array.flags.c_contiguous and array.flags.aligned
+    return array if dense else np.array(array, order="C")
 
 
 def _onnx_of(

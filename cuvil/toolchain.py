@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cuvil.errors import ToolchainError, UsageError
-from cuvil.objects import read_dynamic_symbols
+from cuvil.objects import read_dynamic_symbols, read_machine
 
 PREBUILT_DIR = Path(__file__).parent / "_prebuilt"
 RUNTIME_SOURCE_DIR = Path(__file__).parent / "runtime"
@@ -52,13 +52,15 @@ class Platform:
     linker_emulation: str
     elf_machine: int
     e_flags: int
+    float_abi_mask: int = 0
+    """The bits of `e_flags` that say in which registers floats are passed."""
 
 
 PLATFORMS = {
     "x86_64-linux": Platform("x86_64-linux-gnu", "x86_64-linux-gnu.2.31", "elf_x86_64", 62, 0),
     "aarch64-linux": Platform("aarch64-linux-gnu", "aarch64-linux-gnu.2.31", "aarch64linux", 183, 0),
     # e_flags of the psABI: EF_RISCV_RVC | EF_RISCV_FLOAT_ABI_DOUBLE
-    "riscv64-linux": Platform("riscv64-linux-gnu", "riscv64-linux-gnu.2.31", "elf64lriscv", 243, 0x5),
+    "riscv64-linux": Platform("riscv64-linux-gnu", "riscv64-linux-gnu.2.31", "elf64lriscv", 243, 0x5, 0x6),
 }
 
 
@@ -146,9 +148,12 @@ def link_shared(
     appears when it is complete and checked.
 
     Raises:
-        ToolchainError: There is no linker, it failed, or the library breaks one of the rules above.
+        ToolchainError: There is no linker, an object is for another machine or floating-point ABI, the linker
+            failed, or the library breaks one of the rules above.
     """
     linker = find_linker(target_name)
+    for path in objects:
+        _require_abi(path, target_name)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         script = Path(folder, "exports.map")
         script.write_text(f"{{ global: {''.join(f'{name}; ' for name in exported_symbols)}local: *; }};\n")
@@ -157,6 +162,30 @@ def link_shared(
         _run(f"linking {output.name!r}", [*linker, *flags, "-o", str(linked), *map(str, objects)])
         check_freestanding(linked, exported_symbols)
         linked.replace(output)
+
+
+def _require_abi(path: Path, target_name: str) -> None:
+    """Refuses an object that passes floats in other registers than the rest: linkers tell it in riddles."""
+    expected = platform_of(target_name)
+    machine, flags = read_machine(path)
+    if machine != expected.elf_machine:
+        raise ToolchainError(
+            f"object {path.name!r}: is for another machine than {target_name}; "
+            f"expected ELF machine {expected.elf_machine}, got {machine}"
+        )
+    mask = expected.float_abi_mask
+    wanted, found = expected.e_flags & mask, flags & mask
+    if wanted != found:
+        names = (_RISCV_FLOAT_ABIS[wanted], _RISCV_FLOAT_ABIS[found])
+        raise ToolchainError(
+            f"object {path.name!r}: has another floating-point ABI than {target_name}; "
+            f"expected {names[0]} (e_flags & {mask:#x} == {wanted:#x}), got {names[1]} (e_flags {flags:#x})",
+            hint=f"compile it with -mabi={names[0]}",
+        )
+
+
+_RISCV_FLOAT_ABIS = {0x0: "lp64", 0x2: "lp64f", 0x4: "lp64d", 0x6: "lp64q"}
+"""By the bits of `e_flags`. Source: RISC-V ELF psABI, file header."""
 
 
 def _shared_flags(target_name: str, version_script: Path, soname: str) -> list[str]:

@@ -19,5 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Runs that tests make must not stand in the job summary of the tests themselves.
+    os.environ.pop("GITHUB_STEP_SUMMARY", None)
     if config.getoption("--update") and os.environ.get("CI") == "true":
         raise pytest.UsageError("--update is refused where CI=true; run it by hand and review the change")

@@ -29,6 +29,7 @@ OPS_INFRASTRUCTURE = {
     "elementary",
     "foreign",
     "pointwise",
+    "recurrent",
     "registry",
     "strided",
     "tiled",

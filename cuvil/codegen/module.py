@@ -102,7 +102,7 @@ def _define(name: str, function: Function, count: int) -> str:
     )
     pointers = "".join(f"ptr %p{i}, " for i in range(count))
     return (
-        f'define internal void @"{name}"({function.parameters}) #0 {{\n{function.body}\n}}\n'
+        f'define internal void @"{name}"({function.parameters}) noinline #0 {{\n{function.body}\n}}\n'
         f'define internal void @"{name}.range"(ptr %arguments, i64 %begin, i64 %end) #0 {{\n{loads}'
         f'  call void @"{name}"({pointers}i64 %begin, i64 %end)\n  ret void\n}}'
     )

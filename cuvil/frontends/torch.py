@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import io
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,8 @@ from cuvil.errors import ModelError, UsageError
 OPSET = 17
 """The newest opset that every exporter since PyTorch 1.13 writes."""
 
+_EXPORTING = threading.RLock()
+
 _HINT = "cuvil.compile(module, (torch.zeros(1, 3, 224, 224),))"
 
 
@@ -22,7 +25,7 @@ def export_module(module: Any, example_inputs: Any) -> bytes:
     """The module, traced with `example_inputs` in evaluation mode, as ONNX bytes.
 
     Every submodule is left in the mode in which it was found. Control flow is fixed: branches and loops
-    are compiled as `example_inputs` take them.
+    are compiled as `example_inputs` take them, with PyTorch's TracerWarning where that happens.
 
     Raises:
         UsageError: `module` is a class, or there are no example inputs.
@@ -45,7 +48,8 @@ def export_module(module: Any, example_inputs: Any) -> bytes:
         options["dynamo"] = False
     buffer = io.BytesIO()
     try:
-        with torch.no_grad(), _evaluation_mode(module), _plain_attention(torch), _quiet(torch):
+        # The exporter keeps its state in globals, and so do the switches around it.
+        with _EXPORTING, torch.no_grad(), _evaluation_mode(module), _plain_attention(torch), _quiet(torch):
             torch.onnx.export(module, tuple(example_inputs), buffer, **options)
     except Exception as error:  # the exporter raises whatever its many layers raise
         what = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -102,6 +106,9 @@ def _quiet(torch: Any) -> Iterator[None]:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
+            # What tracing freezes in the user's code is the user's to know; PyTorch's own checks shapes.
+            warnings.simplefilter("always", torch.jit.TracerWarning)
+            warnings.filterwarnings("ignore", category=torch.jit.TracerWarning, module=r"torch\.")
             if switch is not None:
                 torch._C._jit_set_onnx_log_enabled = lambda _: None
             yield

@@ -6,7 +6,8 @@ There are no tables, no branches, at most one division, and only such integer op
 unit has on 64-bit lanes. An argument of another type is refused with `UnsupportedError`.
 
 `tests/numerics/fit_elementary.py` computes the coefficients; each list states its largest relative error.
-The stated bounds hold for all 2^32 arguments, as `tests/numerics/compiled.py` shows.
+The stated bounds hold for all 2^32 arguments, as `tests/numerics/compiled.py` shows; that of `power`, which
+has two arguments and a series instead of a fitted polynomial, is held to samples.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cuvil.loops.kernel import (
     logical,
     maximum,
     minimum,
+    negate,
     select,
     shift_left,
     shift_right,
@@ -127,6 +129,9 @@ EXP_HIGHEST = 89.0
 TANH_LIMIT = 10.0
 """From 9.02 on tanh rounds to 1."""
 
+LOG_TERMS = 11
+"""Of the series in `_accurate_log`; the first one left out is below 2^-58."""
+
 ROOT_HALF_BITS = 0x3FE6_A09E_667F_3BCD
 """1/sqrt(2) as a float64."""
 
@@ -189,6 +194,49 @@ def log(x: Expr) -> Expr:
     value = select(compare("lt", x, math.inf), value, x)
     outside = select(compare("eq", x, 0.0), Const(-math.inf, FLOAT32), Const(math.nan, FLOAT32))
     return select(compare("le", x, 0.0), outside, value)
+
+
+def power(x: Expr, y: Expr) -> Expr:
+    """x^y, with the special cases of IEEE 754's pow.
+
+    Numerics: at most 0.54 ULP; x^0 and 1^y are 1, NaN or not; a finite x below zero needs a whole y,
+    whose oddness gives the sign, also that of zeros and infinities.
+    """
+    _check_float32("pow", x)
+    size, big = absolute(x), compare("ge", absolute(y), 2.0**24)
+    value = _exp_of(cast(y, FLOAT64) * _accurate_log(cast(size, FLOAT64)))
+    ordered_one = logical("and", compare("eq", size, 1.0), compare("eq", y, y))
+    value = select(ordered_one, Const(1.0, FLOAT32), value)
+    whole = logical("or", big, compare("eq", cast(cast(y, INT64), FLOAT32), y))
+    odd = compare("eq", logical("and", cast(y, INT64), 1), 1)
+    odd = logical("and", logical("and", odd, whole), negate(big))
+    value = select(odd, _with_sign_of(x, value), value)
+    below = logical("and", compare("lt", x, 0.0), compare("gt", x, -math.inf))
+    undefined = logical("and", below, negate(whole))
+    value = select(undefined, Const(math.nan, FLOAT32), value)
+    one = logical("or", compare("eq", x, 1.0), compare("eq", y, 0.0))
+    return select(one, Const(1.0, FLOAT32), value)
+
+
+def _exp_of(x: Expr) -> Expr:
+    """e^x of a float64, as a float32."""
+    f, scale = _split_power(maximum(minimum(x, EXP_HIGHEST), EXP_LOWEST), LOG2_E)
+    return cast(_horner(EXP2, f) * scale, FLOAT32)
+
+
+def _accurate_log(x: Expr) -> Expr:
+    """The logarithm of a float64 that was a float32 of 0 or more, to 2^-49.
+
+    It is for a product, which multiplies its error.
+
+    log(1 + f) = 2 * (s + s^3 / 3 + s^5 / 5 + ...) with s = f / (2 + f), which is at most 0.172.
+    """
+    exponent, f = _split_logarithm(x)
+    s = f / (f + 2.0)
+    series = _horner(tuple(2.0 / (2 * k + 1) for k in range(LOG_TERMS)), s * s)
+    value = fma(exponent, LN2, series * s)
+    value = select(compare("lt", x, math.inf), value, x)
+    return select(compare("eq", x, 0.0), Const(-math.inf, FLOAT64), value)
 
 
 def _check_float32(function: str, x: Expr) -> None:

@@ -182,33 +182,6 @@ def _import_mod(node: ForeignNode) -> list[Value]:
     return [node.emit(REM if node.attrs.get("fmod", 0) else MOD, [node.operand(0), node.operand(1)])]
 
 
-def _import_pow(node: ForeignNode) -> list[Value]:
-    """Constant exponents that basic operations express.
-
-    Numerics: one rounding an operation: x**3 is `(x * x) * x`, x**0.5 is `sqrt(x)`, x**-1 is `1 / x`.
-    """
-    base, exponent = node.operand(0), node.constant(1, "exponent")
-    if exponent.size != 1:
-        raise node.unsupported(f"an exponent of shape {list(exponent.shape)}")
-    power = float(exponent.reshape(()))
-    result = _power(node, base, power)
-    if result is None:
-        raise node.unsupported(f"exponent {power!r} on {base.type.dtype.name}")
-    return [result]
-
-
-def _power(node: ForeignNode, base: Value, power: float) -> Value | None:
-    if power == 1:
-        return base
-    if power in (2, 3):
-        square = node.emit(MUL, [base, base])
-        return square if power == 2 else node.emit(MUL, [square, base])
-    if base.type.dtype.kind != "float":
-        return None
-    op = {0.5: SQRT, -1.0: RECIPROCAL}.get(power)
-    return node.emit(op, [base]) if op else None
-
-
 ONNX: dict[str, Importer] = {
     "Add": importer(ADD, 2),
     "Sub": importer(SUB, 2),
@@ -218,7 +191,6 @@ ONNX: dict[str, Importer] = {
     "Abs": importer(ABS, 1),
     "Sqrt": importer(SQRT, 1),
     "Reciprocal": importer(RECIPROCAL, 1),
-    "Pow": _import_pow,
     "Mod": _import_mod,
     "Sum": _variadic(ADD),
     "Max": _variadic(MAXIMUM),

@@ -32,12 +32,16 @@ class Pointwise:
     result: Value
     source: Value | None = None
 
-    def expression(self, known: Mapping[Value, Expr]) -> Expr:
-        """What is stored, given the elements of the operands and of the source."""
+    def emit(self, b: KernelBuilder, known: Mapping[Value, Expr]) -> Expr:
+        """What is stored, given the elements of the operands and of the source.
+
+        Each node's result is named, so that expressions stay as small as one operator's.
+        """
         values = dict(known)
         for node in self.nodes:
             assert node.op.scalar is not None
-            values[node.result] = node.op.scalar([values[operand] for operand in node.operands], node.attrs)
+            value = node.op.scalar([values[operand] for operand in node.operands], node.attrs)
+            values[node.result] = value if node is self.nodes[-1] else b.let("v", value)
         return values[self.yields]
 
 
@@ -101,7 +105,7 @@ class Writer:
         known = {inner: self._load(source, mask, index) for inner, source, mask in self._loads}
         if self.pointwise.source is not None:
             known[self.pointwise.source] = value
-        self.builder.store(self.buffer, index, self.pointwise.expression(known))
+        self.builder.store(self.buffer, index, self.pointwise.emit(self.builder, known))
 
     def _load(self, source: Buffer | Const, mask: Mask, index: Sequence[Operand]) -> Expr:
         if isinstance(source, Const):

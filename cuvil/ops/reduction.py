@@ -16,14 +16,16 @@ from cuvil.errors import ModelError
 from cuvil.exact import divide
 from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
-from cuvil.ir.types import BOOL, BY_NUMPY_NAME, FLOAT32, Array, DType, Shape, TensorType
+from cuvil.ir.types import BOOL, BY_NUMPY_NAME, FLOAT32, INT32, Array, DType, Shape, TensorType
 from cuvil.loops.build import KernelBuilder
 from cuvil.loops.kernel import Expr, maximum, minimum, sqrt
 from cuvil.loops.reduce import LANES, TREE, emit_reduction
 from cuvil.ops.axes import all_axes, integers, one_axis
+from cuvil.ops.comparison import GREATER
 from cuvil.ops.context import LowerContext
+from cuvil.ops.conversion import convert
 from cuvil.ops.elementary import exp
-from cuvil.ops.elementwise import NUMBERS, check_dtype, common_dtype
+from cuvil.ops.elementwise import NUMBERS, check_dtype, common_dtype, scalar_constant
 from cuvil.ops.foreign import ForeignNode, Importer
 from cuvil.ops.movement import EXPAND, transposed
 from cuvil.ops.reshape import reshaped
@@ -31,16 +33,20 @@ from cuvil.ops.reshape import reshaped
 
 @dataclass(frozen=True)
 class _Reduction:
-    """What is done with the elements; `extreme` is +1 for a neutral element of +inf, -1 for -inf."""
+    """What is done with the elements; `extreme` is +1 for a neutral element of +inf, -1 for -inf.
+
+    All others start at `start`.
+    """
 
     loops: Callable[[Expr, Expr], Expr]
     numpy: Callable[[Array, Array], Array]
     extreme: int = 0
     mean: bool = False
+    start: int = 0
 
     def neutral(self, dtype: DType) -> int | float:
         if not self.extreme:
-            return 0
+            return self.start
         if dtype.kind == "float":
             return self.extreme * math.inf
         limits = np.iinfo(dtype.numpy)
@@ -50,6 +56,7 @@ class _Reduction:
 _REDUCTIONS = {
     "reduce_sum": _Reduction(lambda a, b: a + b, np.add),
     "reduce_mean": _Reduction(lambda a, b: a + b, np.add, mean=True),
+    "reduce_prod": _Reduction(lambda a, b: a * b, np.multiply, start=1),
     "reduce_max": _Reduction(maximum, np.maximum, extreme=-1),
     "reduce_min": _Reduction(minimum, np.minimum, extreme=1),
 }
@@ -238,19 +245,22 @@ def _import_reduction(op: OpDef, axes_since: int) -> Importer:
 
     def load(node: ForeignNode) -> list[Value]:
         x = node.operand(0)
-        if x.type.dtype == BOOL:
-            raise node.unsupported("element type bool")
         axes = integers(node, "axes", 1, axes_since)
         if not axes and node.attrs.get("noop_with_empty_axes", 0):
             return [x]
-        reduced = sorted(all_axes(node, axes or range(x.type.rank), x.type.rank))
-        return [_reduced(node, op, x, reduced, keepdims=bool(node.attrs.get("keepdims", 1)))]
+        chosen = sorted(all_axes(node, axes or range(x.type.rank), x.type.rank))
+        keepdims = bool(node.attrs.get("keepdims", 1))
+        if x.type.dtype != BOOL:
+            return [reduced(node, op, x, chosen, keepdims=keepdims)]
+        # Above zero: also right for the neutral elements, which empty axes give.
+        value = reduced(node, op, convert(node, x, INT32), chosen, keepdims=keepdims)
+        return [node.emit(GREATER, [value, scalar_constant(node, value, 0)])]
 
     return load
 
 
-def _reduced(node: ForeignNode, op: OpDef, x: Value, axes: Sequence[int], *, keepdims: bool) -> Value:
-    """Reduces any axes: ones that are not neighbours are brought to the end first."""
+def reduced(node: ForeignNode, op: OpDef, x: Value, axes: Sequence[int], *, keepdims: bool) -> Value:
+    """Reduces any ascending axes: ones that are not neighbours are brought to the end first."""
     rank = x.type.rank
     if not axes:
         return x
@@ -313,6 +323,7 @@ def _as_normalized(node: ForeignNode, value: Value, shape: Shape) -> Value:
 ONNX: dict[str, Importer] = {
     "ReduceSum": _import_reduction(REDUCTION_OPS["reduce_sum"], 13),
     "ReduceMean": _import_reduction(REDUCTION_OPS["reduce_mean"], 18),
+    "ReduceProd": _import_reduction(REDUCTION_OPS["reduce_prod"], 18),
     "ReduceMax": _import_reduction(REDUCTION_OPS["reduce_max"], 18),
     "ReduceMin": _import_reduction(REDUCTION_OPS["reduce_min"], 18),
     "GlobalAveragePool": _import_global_pool(REDUCTION_OPS["reduce_mean"]),

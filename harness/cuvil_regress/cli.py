@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from cuvil_regress import report_commands
 from cuvil_regress.errors import (
     EXIT_CLEAN,
     EXIT_FINDINGS,
@@ -28,7 +29,7 @@ from cuvil_regress.errors import (
 )
 
 EPILOG = "exit codes: 0 clean, 1 findings, 2 usage, 3 environment, 70 internal, 130 interrupted"
-EXTRA_MODULES = ("rich", "jsonschema", "elftools", "pandas")
+EXTRA_MODULES = ("rich", "jsonschema", "elftools", "pandas", "jinja2", "markupsafe")
 """What the extra `regress` of the distribution brings."""
 
 
@@ -86,7 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_matrix(commands.add_parser("matrix", help="run a matrix of cells, or list it", epilog=EPILOG))
-    _add_compare(commands.add_parser("compare", help="compare two finished runs", epilog=EPILOG))
+    _add_compare(
+        commands.add_parser("compare", help="compare two releases, or two finished runs", epilog=EPILOG)
+    )
+    report_commands.add_report(
+        commands.add_parser("report", help="render a run's reports again", epilog=EPILOG)
+    )
     _add_golden(commands.add_parser("golden", help="refresh or verify the golden tensors", epilog=EPILOG))
     _add_abi(commands.add_parser("abi", help="scan libraries for ABI conflicts", epilog=EPILOG))
     return parser
@@ -115,19 +121,18 @@ def _add_matrix(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--compiler", metavar="CMD", help="the compiler's command (default: the cuvil beside this Python)"
     )
-    run.add_argument(
-        "--python",
-        default=sys.executable,
-        metavar="PATH",
-        help="the Python that has the PyTorch (default: this one)",
-    )
     _add_selection(run)
-    run.add_argument("--workers", type=_positive, default=2, metavar="N", help="cells at a time (default: 2)")
+    run.add_argument("--shard", metavar="I/N", help="only part I of N, as `matrix plan` splits the matrix")
+    _add_run_options(run)
     run.set_defaults(command=_matrix_run)
     listing = commands.add_parser("list", help="print the ids of all cells", epilog=EPILOG)
     listing.add_argument("matrix", type=Path, metavar="MATRIX", help="the matrix file")
     _add_selection(listing)
     listing.set_defaults(command=_matrix_list)
+    plan = commands.add_parser("plan", help="split a matrix over machines", epilog=EPILOG)
+    report_commands.add_plan(plan)
+    gather = commands.add_parser("gather", help="merge the runs of all shards", epilog=EPILOG)
+    report_commands.add_gather(gather)
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
@@ -140,8 +145,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_a", type=Path, metavar="RUN_A", help="folder of the baseline run")
-    parser.add_argument("run_b", type=Path, metavar="RUN_B", help="folder of the candidate run")
+    for name, what in (("baseline", "what was"), ("candidate", "what is to be")):
+        meaning = f"{what}: a finished run's folder, a wheel, or a git ref"
+        parser.add_argument(name, metavar=name.upper(), help=meaning)
     parser.add_argument(
         "--policy",
         default="release",
@@ -149,7 +155,34 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
         help="tolerance policy, by name or by file (default: release)",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write compare.json here")
+    parser.add_argument("--models", default="*", metavar="GLOB", help="only these models, e.g. 'resnet*'")
+    parser.add_argument("--targets", default="", metavar="T,T", help="only these targets")
+    parser.add_argument("--keep", action="store_true", help="keep both runs, in a new folder in ./runs")
+    builds = parser.add_argument_group("what is built and run")
+    builds.add_argument(
+        "--matrix",
+        type=Path,
+        default=Path("matrices/default.toml"),
+        metavar="FILE",
+        help="the matrix to run (default: matrices/default.toml)",
+    )
+    builds.add_argument(
+        "--repository", type=Path, default=Path(), metavar="DIR", help="where refs are looked up (default: .)"
+    )
+    _add_run_options(builds)
     parser.set_defaults(command=_compare)
+
+
+def _add_run_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        metavar="PATH",
+        help="the Python that has the PyTorch (default: this one)",
+    )
+    parser.add_argument(
+        "--workers", type=_positive, default=2, metavar="N", help="cells at a time (default: 2)"
+    )
 
 
 def _add_golden(parser: argparse.ArgumentParser) -> None:
@@ -198,13 +231,16 @@ def _positive(text: str) -> int:
 
 
 def _matrix_run(options: argparse.Namespace) -> int:
-    from cuvil_regress import environment, matrix, models, policy, runner
-    from cuvil_regress.reports import terminal
+    from cuvil_regress import environment, matrix, models, policy, runner, shards
+    from cuvil_regress.reports import documents, terminal
 
-    if options.resume and (options.output_dir or options.selection is not None):
-        given = "--output-dir" if options.output_dir else "-k"
+    others = {"--output-dir": options.output_dir, "-k": options.selection, "--shard": options.shard}
+    given = next((name for name, value in others.items() if value is not None), None)
+    if options.resume and given:
         raise UsageError(f"--resume: does not go with {given}; the run's folder and its cells are given")
     loaded = matrix.load(options.matrix, models=models.names(), policies=policy.names())
+    if options.shard is not None:
+        loaded = shards.select(loaded, options.shard)
     if options.selection is not None:
         loaded = loaded.select(options.selection)
     loaded.require_golden()
@@ -217,6 +253,7 @@ def _matrix_run(options: argparse.Namespace) -> int:
         )
         report = runner.run(loaded, settings, observer)
     terminal.print_report(console, report, folder)
+    documents.append_summary(report)
     return report.exit_code
 
 
@@ -260,18 +297,49 @@ def _matrix_list(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from cuvil_regress import compare, policy
+    from cuvil_regress import builds, policy, releases
     from cuvil_regress.reports import pairs, terminal
+    from cuvil_regress.runs import Selection
 
-    run_a, run_b = compare.open_run(options.run_a), compare.open_run(options.run_b)
-    comparison = compare.compare_runs(run_a, run_b, policy.load(options.policy))
     console = terminal.open_console()
-    pairs.print_comparison(console, comparison, (run_a.name, run_b.name))
-    document = pairs.render(comparison)
+    audience = releases.Audience(
+        lambda line: console.print(line, soft_wrap=True), lambda: terminal.ProgressObserver(console)
+    )
+    targets = tuple(filter(None, options.targets.split(",")))
+    with _ending_on_sigterm(), _runs_folder(keep=options.keep) as folder:
+        settings = releases.Settings(
+            folder,
+            builds.default_folder(),
+            options.matrix,
+            options.repository,
+            Selection(options.models, targets),
+            policy.load(options.policy),
+            options.python,
+            options.workers,
+        )
+        comparison = releases.compare_releases((options.baseline, options.candidate), settings, audience)
+    pairs.print_comparison(console, comparison)
+    if options.keep:
+        console.print(f"  {folder}", soft_wrap=True)
+    elif comparison.exit_code != EXIT_CLEAN:
+        console.print("  --keep keeps both runs, with their logs")
     if options.output is not None:
-        _write(options.output, document)
+        _write(options.output, pairs.render(comparison))
         console.print(f"  {options.output}", soft_wrap=True)
     return comparison.exit_code
+
+
+@contextmanager
+def _runs_folder(*, keep: bool) -> Iterator[Path]:
+    """The folder of the runs that a comparison makes; it goes away with the comparison unless it is kept."""
+    if keep:
+        from cuvil_regress.runner import make_folder
+
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        yield make_folder(Path("runs"), f"compare-{stamp}")
+        return
+    with tempfile.TemporaryDirectory(prefix="cuvil-regress-compare-") as folder:
+        yield Path(folder)
 
 
 def _write(path: Path, document: Mapping[str, object]) -> None:

@@ -3,62 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from cuvil_regress import comparer, elf, tensors
+from cuvil_regress import comparer, tensors
 from cuvil_regress import policy as policies
 from cuvil_regress.comparer import Array, TensorComparison
 from cuvil_regress.errors import HarnessError, UsageError
 from cuvil_regress.judge import share_within
-from cuvil_regress.model import Cell, OutputResult, Report, Result
+from cuvil_regress.library_pairs import built, metadata_changes, symbol_changes
+from cuvil_regress.model import Cell, OutputResult, Result
 from cuvil_regress.pairs import (
     PAIR_VERDICTS,
     CellPair,
-    LibraryKind,
+    MetadataChange,
     OutputPair,
     PairVerdict,
     RunComparison,
     SymbolChange,
 )
 from cuvil_regress.policy import Policy
-from cuvil_regress.reports import json as report_json
-from cuvil_regress.workspace import RESULTS, Workspace
+from cuvil_regress.runs import Run
 
 Key = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run folder, under the name that the user gave it."""
-
-    name: str
-    workspace: Workspace
-    report: Report
-
-    def damage(self, path: Path, what: str) -> UsageError:
-        """The error of a folder that is not what its results say."""
-        return UsageError(f"{self.name}: is damaged: {self.workspace.relative(path)}: {what}")
-
-
-def open_run(folder: Path) -> Run:
-    """Open a finished run folder.
-
-    Raises:
-        UsageError: it is missing, damaged, or its run did not finish.
-    """
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; expected the folder of a finished run")
-    if not (folder / RESULTS).is_file():
-        raise UsageError(
-            f"{folder}: holds no {RESULTS}; expected the folder of a finished run",
-            hint="a run that was killed leaves cells.jsonl alone; run it again",
-        )
-    report = report_json.read(folder / RESULTS)
-    if not report.complete:
-        done, planned = len(report.results), len(report.planned)
-        raise UsageError(f"{folder}: the run was interrupted; expected {planned} cells, got {done}")
-    return Run(str(folder), Workspace(folder.resolve()), report)
 
 
 def compare_runs(a: Run, b: Run, policy: Policy) -> RunComparison:
@@ -69,14 +35,13 @@ def compare_runs(a: Run, b: Run, policy: Policy) -> RunComparison:
     Raises:
         UsageError: the runs have nothing in common, or a folder is damaged.
     """
-    releases = {run.name: {cell.torch for cell in run.report.planned} for run in (a, b)}
-    across = all(len(found) == 1 for found in releases.values())
+    across = all(len({cell.torch for cell in run.report.planned}) == 1 for run in (a, b))
     left, right = _by_key(a, across), _by_key(b, across)
     if not left.keys() & right.keys():
         raise UsageError(f"{a.name}, {b.name}: have no model and target in common")
     keys = dict.fromkeys([*left, *right])
     pairs = tuple(_pair(a, b, left.get(key), right.get(key), policy) for key in keys)
-    return RunComparison(a.report.compiler, b.report.compiler, policy.name, pairs)
+    return RunComparison(a.side, b.side, policy.name, pairs)
 
 
 def _by_key(run: Run, across: bool) -> dict[Key, Result]:
@@ -96,20 +61,36 @@ def _pair(a: Run, b: Run, left: Result | None, right: Result | None, policy: Pol
         message = f"is not in {absent.name}"
         return CellPair(cell.model, cell.target, cell_a, cell_b, "incomparable", (message,))
     outputs = tuple(_output_pairs(a, b, left, right, policy))
-    symbols = tuple(_symbol_changes(a, b, left, right))
-    findings = tuple(_findings(a, b, left, right, outputs, symbols))
-    verdict = _verdict(left, right, outputs, symbols)
-    return CellPair(cell.model, cell.target, left.cell, right.cell, verdict, findings, outputs, symbols)
+    symbols = tuple(symbol_changes(a, b, left, right))
+    metadata = tuple(metadata_changes(a, b, left, right))
+    findings = (*_findings(a, b, left, right, outputs), *_changes(symbols, metadata))
+    return CellPair(
+        cell.model,
+        cell.target,
+        left.cell,
+        right.cell,
+        _verdict(left, right, outputs, symbols),
+        findings,
+        outputs,
+        symbols,
+        metadata,
+        built(a, left),
+        built(b, right),
+    )
 
 
 def _verdict(
     left: Result, right: Result, outputs: tuple[OutputPair, ...], symbols: tuple[SymbolChange, ...]
 ) -> PairVerdict:
+    if "environment" in (left.verdict, right.verdict):
+        return "environment"
     verdicts: list[PairVerdict] = [output.verdict for output in outputs]
     if not outputs or _ids(left) != _ids(right):
         verdicts.append("incomparable")
     if any(change.removed for change in symbols):
         verdicts.append("abi-changed")
+    if left.clean and not right.clean:
+        verdicts.append("regressed")
     return min(verdicts, key=PAIR_VERDICTS.index)
 
 
@@ -117,29 +98,30 @@ def _ids(result: Result) -> set[str]:
     return {output.id for output in result.outputs}
 
 
-def _findings(
-    a: Run,
-    b: Run,
-    left: Result,
-    right: Result,
-    outputs: tuple[OutputPair, ...],
-    symbols: tuple[SymbolChange, ...],
-) -> Iterator[str]:
+def _findings(a: Run, b: Run, left: Result, right: Result, outputs: tuple[OutputPair, ...]) -> Iterator[str]:
     """What a reader must know, each in a line."""
     for run, result, other in ((a, left, right), (b, right, left)):
         for lacking in sorted(_ids(other) - _ids(result)):
             yield f"{lacking}: {run.name} has no such output ({result.verdict})"
         if not result.outputs and not other.outputs:
             yield f"{run.name} has no outputs ({result.verdict}: {result.message})"
+    if left.clean and not right.clean and outputs:
+        yield f"{b.name}: its own run is not clean any more: {right.verdict}: {right.message}"
     for output in outputs:
         if output.message:
             yield f"{output.id}: {output.message}"
+    if left.cell.model == right.cell.model and _goldens_differ(a, b, left.cell, right.cell):
+        yield "the two runs were judged by different goldens"
+
+
+def _changes(symbols: tuple[SymbolChange, ...], metadata: tuple[MetadataChange, ...]) -> Iterator[str]:
+    """What changed about the libraries, each in a line."""
     for change in symbols:
         for word, names in (("removed", change.removed), ("added", change.added)):
             if names:
                 yield f"{change.library} library: {word} {', '.join(names)}"
-    if left.cell.model == right.cell.model and _goldens_differ(a, b, left.cell, right.cell):
-        yield "the two runs were judged by different goldens"
+    for entry in metadata:
+        yield f"metadata: {entry.key}: {entry.a or 'absent'} -> {entry.b or 'absent'}"
 
 
 def _output_pairs(a: Run, b: Run, left: Result, right: Result, policy: Policy) -> Iterator[OutputPair]:
@@ -217,30 +199,3 @@ def _goldens_differ(a: Run, b: Run, left: Cell, right: Cell) -> bool:
 
 def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
-
-
-def _symbol_changes(a: Run, b: Run, left: Result, right: Result) -> Iterator[SymbolChange]:
-    """The changes of exported names; a library is there wherever a cell has outputs."""
-    if not left.outputs or not right.outputs:
-        return
-    places: tuple[tuple[LibraryKind, Path, Path], ...] = (
-        ("model", a.workspace.library(left.cell), b.workspace.library(right.cell)),
-        ("runtime", a.workspace.runtime(left.cell.target), b.workspace.runtime(right.cell.target)),
-    )
-    for kind, ours, theirs in places:
-        old, new = _exports(a, ours), _exports(b, theirs)
-        if old != new:
-            yield SymbolChange(kind, tuple(sorted(new - old)), tuple(sorted(old - new)))
-
-
-def _exports(run: Run, path: Path) -> set[str]:
-    """Exported names, each with its version node where it has one: losing the node breaks a program, too."""
-    try:
-        image = elf.read(path)
-    except HarnessError as error:
-        raise run.damage(path, str(error)) from error
-    return {
-        name.decode(errors="backslashreplace") + (f"@@{node}" if (node := image.version_of(index)) else "")
-        for name, indices in image.exports.items()
-        for index in indices
-    }

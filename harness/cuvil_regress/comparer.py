@@ -63,6 +63,8 @@ class TensorComparison:
     max_abs_error: Number = 0
     max_rel_error: float = 0.0
     max_ulp: int | None = None
+    ulp_histogram: tuple[int, ...] | None = None
+    """Finite elements by ULP distance: 0, then 1, 2 to 3, 4 to 7 and so on, up to the last that has any."""
     max_share_of_allowed: float = 0.0
     first: ElementDifference | None = None
     worst: ElementDifference | None = None
@@ -141,6 +143,7 @@ class _Tally:
     max_abs_error: Number = 0
     max_rel_error: float = 0.0
     max_ulp: int | None = None
+    ulp_counts: NDArray[np.int64] | None = None
     max_share_of_allowed: float = 0.0
     first: int | None = None
     worst: int | None = None
@@ -159,7 +162,7 @@ class _Tally:
 
 def _compare_floats(actual: Array, golden: Array, policy: Policy, dtype: np.dtype[Any]) -> TensorComparison:
     largest = _largest_finite(golden)
-    tally = _Tally(max_ulp=0)
+    tally = _Tally(max_ulp=0, ulp_counts=np.zeros(_POWERS_OF_TWO.size + 1, np.int64))
     with np.errstate(all="ignore"):
         for start, (left, right) in _chunks(actual, golden):
             tally.differing_bits += _count_differing_bits(left, right.astype(dtype))
@@ -203,7 +206,7 @@ def _tally_floats(
     tally.max_abs_error = max(tally.max_abs_error, float(error.max()))
     relative = np.where(finite & (reference != 0), error / np.abs(reference), 0.0)
     tally.max_rel_error = max(tally.max_rel_error, float(relative.max()))
-    tally.max_ulp = max(tally.max_ulp or 0, _max_ulp(left[finite], right[finite].astype(dtype)))
+    _tally_ulp(tally, _ulp_distance(left[finite], right[finite].astype(dtype)))
     share = _shares(wide, reference, error, allowed, policy, largest)
     _offer_worst(tally, start, nan | infinite, error, share)
 
@@ -274,12 +277,25 @@ def _ordered(values: Array) -> NDArray[np.uint64]:
     return np.where(bits & sign, middle - magnitude, middle + magnitude)
 
 
-def _max_ulp(left: Array, right: Array) -> int:
-    """The greatest ULP distance; a golden that overflows its model dtype counts as infinity."""
-    if not left.size:
-        return 0
+def _ulp_distance(left: Array, right: Array) -> NDArray[np.uint64]:
+    """The distances in ULP; a golden that overflows its model dtype counts as infinity."""
     ours, theirs = _ordered(left), _ordered(right)
-    return int((np.maximum(ours, theirs) - np.minimum(ours, theirs)).max())
+    return np.maximum(ours, theirs) - np.minimum(ours, theirs)
+
+
+_POWERS_OF_TWO = np.uint64(1) << np.arange(64, dtype=np.uint64)
+
+
+def _tally_ulp(tally: _Tally, distance: NDArray[np.uint64]) -> None:
+    assert tally.ulp_counts is not None
+    tally.max_ulp = max(tally.max_ulp or 0, int(distance.max(initial=0)))
+    buckets = np.searchsorted(_POWERS_OF_TWO, distance, side="right")
+    tally.ulp_counts += np.bincount(buckets, minlength=tally.ulp_counts.size)
+
+
+def _histogram(counts: NDArray[np.int64] | None) -> tuple[int, ...] | None:
+    """The counts up to the last bucket that has any."""
+    return None if counts is None else tuple(np.trim_zeros(counts, "b").tolist())
 
 
 def _compare_exactly(actual: Array, golden: Array) -> TensorComparison:
@@ -333,6 +349,7 @@ def _conclude(
         tally.max_abs_error,
         tally.max_rel_error,
         tally.max_ulp,
+        _histogram(tally.ulp_counts),
         tally.max_share_of_allowed,
         element(tally.first),
         element(tally.worst),

@@ -33,6 +33,8 @@ SCHEMA_VERSION = 1
 RECORD = "golden.json"
 POLICY = "oracle-fp32"
 PRODUCER = "torch eager float64"
+ORACLE_DTYPE, MODEL_DTYPE = "float64", "float32"
+"""Of every floating-point output; integers and booleans are the same in both."""
 LFS_FIRST_LINE = b"version https://git-lfs.github.com/spec/v1"
 
 Array = NDArray[Any]
@@ -175,7 +177,6 @@ def _write_set(
 
 def _write_case(folder: Path, outputs: dict[str, Array], inputs: Mapping[str, Array]) -> dict[str, Any]:
     entries = tensors.write_into(folder, outputs)
-    model_dtype = tensors.dtype_name(next(iter(inputs.values())))
     rows = [
         {
             "name": entry.name,
@@ -183,7 +184,7 @@ def _write_case(folder: Path, outputs: dict[str, Array], inputs: Mapping[str, Ar
             "sha256": _file_sha256(folder / entry.file),
             "size_bytes": entry.size_bytes,
             "oracle_dtype": entry.dtype,
-            "model_dtype": model_dtype if entry.dtype == "float64" else entry.dtype,
+            "model_dtype": MODEL_DTYPE if entry.dtype == ORACLE_DTYPE else entry.dtype,
             "shape": list(entry.shape),
         }
         for entry in entries

@@ -162,6 +162,7 @@ class _Judge:
                 _share_of_allowed(comparison),
                 self._first.target if self._first and reference is not None else "",
                 differing,
+                comparison.ulp_histogram,
             )
         )
 

@@ -30,6 +30,7 @@ Verdict = Literal[
     "nan-policy",
     "mismatch",
     "bits-differ",
+    "missing",
     "skipped",
     "within-tolerance",
     "identical",
@@ -158,6 +159,8 @@ class OutputResult:
     """The target whose bits these were compared with; empty when there was none."""
     differing_elements: int | None = None
     """Elements whose bits differ from the reference's; None without a reference."""
+    ulp_histogram: tuple[int, ...] | None = None
+    """Finite elements by ULP distance to the golden: 0, 1, 2 to 3, 4 to 7 and so on; None like `max_ulp`."""
 
     @property
     def id(self) -> str:

@@ -5,16 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from cuvil_regress.errors import EXIT_CLEAN, EXIT_FINDINGS
+from cuvil_regress.errors import EXIT_CLEAN, EXIT_ENVIRONMENT, EXIT_FINDINGS
 from cuvil_regress.model import Cell
 
-PairVerdict = Literal["incomparable", "mismatch", "abi-changed", "within-tolerance", "identical"]
+PairVerdict = Literal[
+    "incomparable", "mismatch", "abi-changed", "regressed", "environment", "within-tolerance", "identical"
+]
 """What two cells are to each other, most telling first."""
 
 PAIR_VERDICTS: tuple[PairVerdict, ...] = get_args(PairVerdict)
 CLEAN_PAIR_VERDICTS: frozenset[PairVerdict] = frozenset({"within-tolerance", "identical"})
 
 LibraryKind = Literal["model", "runtime"]
+SideKind = Literal["run", "wheel", "commit"]
+
+
+@dataclass(frozen=True)
+class SideId:
+    """One side of a comparison: what the user called it, and what exactly it is.
+
+    `identity` is the hash of a commit, the SHA-256 of a wheel, and empty for a run's folder; `compiler` is
+    the version that the compiler told.
+    """
+
+    name: str
+    kind: SideKind
+    identity: str
+    compiler: str
+
+    def __str__(self) -> str:
+        exactly = f"{self.kind} {self.identity[:12]}, " if self.identity else ""
+        return f"{self.name} ({exactly}compiler {self.compiler or 'unknown'})"
 
 
 @dataclass(frozen=True)
@@ -51,6 +72,23 @@ class SymbolChange:
 
 
 @dataclass(frozen=True)
+class MetadataChange:
+    """An entry of the library's metadata that differs; None where a side has no such entry."""
+
+    key: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True)
+class Build:
+    """What building one library came to; None where it was not built."""
+
+    size_bytes: int | None = None
+    compile_ns: int | None = None
+
+
+@dataclass(frozen=True)
 class CellPair:
     """One model on one target in both runs; a cell is None where a run lacks it."""
 
@@ -62,6 +100,9 @@ class CellPair:
     findings: tuple[str, ...] = ()
     outputs: tuple[OutputPair, ...] = ()
     symbols: tuple[SymbolChange, ...] = ()
+    metadata: tuple[MetadataChange, ...] = ()
+    build_a: Build = Build()
+    build_b: Build = Build()
 
     @property
     def bit_identical(self) -> bool | None:
@@ -85,16 +126,23 @@ class CellPair:
 class RunComparison:
     """Two runs against each other."""
 
-    compiler_a: str
-    compiler_b: str
+    side_a: SideId
+    side_b: SideId
     policy: str
     pairs: tuple[CellPair, ...]
 
     @property
+    def verdict(self) -> PairVerdict:
+        """The one verdict: that of all pairs which stands first in the order of `PairVerdict`."""
+        return min((pair.verdict for pair in self.pairs), key=PAIR_VERDICTS.index, default="incomparable")
+
+    @property
     def exit_code(self) -> int:
-        """1 when anything is out of tolerance, lost a symbol, or could not be compared."""
-        clean = all(pair.verdict in CLEAN_PAIR_VERDICTS for pair in self.pairs)
-        return EXIT_CLEAN if clean and self.pairs else EXIT_FINDINGS
+        """1 when anything is out of tolerance, lost a symbol, or could not be compared; 3 when only this
+        machine is at fault."""
+        if self.verdict in CLEAN_PAIR_VERDICTS:
+            return EXIT_CLEAN
+        return EXIT_ENVIRONMENT if self.verdict == "environment" else EXIT_FINDINGS
 
 
 def _share(outputs: tuple[OutputPair, ...], shares: list[float | None] | list[float]) -> float | None:

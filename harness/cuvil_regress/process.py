@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,3 +178,22 @@ def _wait(pid: int, timeout_s: float) -> bool:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):  # every member ended by itself
         os.killpg(group, number)
+
+
+def run_on_the_side(
+    processes: Processes,
+    argv: Sequence[str],
+    *,
+    log: Path,
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+) -> Finished:
+    """`Processes.run` for the main thread: an interrupt ends the command before it goes on."""
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            return pool.submit(
+                processes.run, argv, log=log, timeout_s=timeout_s, environment=environment
+            ).result()
+        except KeyboardInterrupt:
+            processes.stop()
+            raise

@@ -20,11 +20,22 @@ from cuvil_regress.errors import RunFolderError, ToolMissingError, UsageError
 from cuvil_regress.matrix import Matrix
 from cuvil_regress.model import Cell, Report, Result
 from cuvil_regress.process import Processes, new_mark
+from cuvil_regress.reports import documents
 from cuvil_regress.reports import json as report_json
 from cuvil_regress.resume import Choice, Plan
 from cuvil_regress.schedule import Schedule
 from cuvil_regress.steps import Bench
-from cuvil_regress.workspace import CELLS, ENVIRONMENT, RESULTS, write_json, write_text
+from cuvil_regress.workspace import (
+    CELLS,
+    ENVIRONMENT,
+    HTML,
+    JUNIT,
+    MARKDOWN,
+    RESULTS,
+    Workspace,
+    write_json,
+    write_text,
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,8 @@ class Options:
     workers: int = 2
     resume: bool = False
     """Whether `output_dir` is the folder of an earlier attempt, which is continued."""
+    captured: Path | None = None
+    """Folder of a run whose captures are taken over, so that both see the same models and inputs."""
 
 
 class Observer(Protocol):
@@ -62,7 +75,7 @@ def run(matrix: Matrix, options: Options, observer: Observer) -> Report:
         if options.resume:
             plan = resume.reopen(options.output_dir, matrix)
         else:
-            plan = resume.begin(_fresh_folder(options.output_dir), matrix, new_mark())
+            plan = resume.begin(fresh_folder(options.output_dir), matrix, new_mark())
         with plan.locked():
             return _Run(plan, options, observer).run()
 
@@ -116,7 +129,8 @@ class _Run:
 
     def _clear(self, choice: Choice) -> None:
         """Remove what earlier attempts left of the cells that are run again."""
-        (self._plan.workspace.root / RESULTS).unlink(missing_ok=True)
+        for name in (RESULTS, HTML, MARKDOWN, JUNIT):
+            (self._plan.workspace.root / name).unlink(missing_ok=True)
         kept_groups = {cell.group for cell in choice.kept}
         for cell in choice.reasons:
             self._plan.workspace.clear(cell, group=cell.group not in kept_groups)
@@ -127,7 +141,7 @@ class _Run:
         results = sorted(self._results, key=lambda result: matrix.cells.index(result.cell))
         elapsed_ns = time.monotonic_ns() - self._start
         report = Report(matrix.path.name, self._compiler, policies, matrix.cells, tuple(results), elapsed_ns)
-        write_json(self._plan.workspace.root / RESULTS, report_json.render(report))
+        documents.write_all(report, self._plan.workspace)
         return report
 
 
@@ -172,7 +186,12 @@ def _cannot_make(path: Path, error: OSError) -> UsageError:
     return UsageError(f"folder of the run: {str(path)!r} can't be made: {reason}", hint=hint)
 
 
-def _fresh_folder(path: Path) -> Path:
+def fresh_folder(path: Path) -> Path:
+    """Make the folder of a run where the user wants it.
+
+    Raises:
+        UsageError: it is in use, or can't be made or written to.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(
             f"--output-dir {str(path)!r}: exists already; expected a new or an empty folder",
@@ -197,7 +216,8 @@ def _set_up(plan: Plan, options: Options, processes: Processes, link: Path) -> B
         target: _find_launcher(cell, compiler, processes, logs)
         for target, cell in {cell.target: cell for cell in plan.matrix.cells}.items()
     }
-    bench = Bench(workspace, plan.matrix, processes, interpreter, link, compiler, launchers)
+    captured = Workspace(options.captured.resolve()) if options.captured else None
+    bench = Bench(workspace, plan.matrix, processes, interpreter, link, compiler, launchers, captured)
     _keep_runtimes(bench)
     write_json(workspace.root / ENVIRONMENT, _environment(bench))
     return bench

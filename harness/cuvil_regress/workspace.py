@@ -15,7 +15,13 @@ from cuvil_regress.model import Cell
 RESULTS = "results.json"
 CELLS = "cells.jsonl"
 ENVIRONMENT = "environment.json"
+HTML = "report.html"
+MARKDOWN = "summary.md"
+JUNIT = "junit.xml"
 PLAN = "plan.json"
+
+FOLDERS = ("captures", "goldens", "libraries", "logs", "outputs", "runtimes")
+"""What a run holds by cell, by group and by target."""
 
 _ROOM_BYTES = 1 << 20
 
@@ -37,6 +43,10 @@ class Workspace:
     def library(self, cell: Cell) -> Path:
         """The compiled model, shared by the machines of a target."""
         return self.root / "libraries" / cell.group / cell.built_for / f"lib{cell.model}.so"
+
+    def metadata(self, cell: Cell) -> Path:
+        """What the compiler says about the library."""
+        return self.library(cell).with_suffix(".cuvil-meta.json")
 
     def runtime(self, target: str) -> Path:
         """The runtime library that ran the target's cells, on all its machines."""

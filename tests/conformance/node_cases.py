@@ -24,10 +24,18 @@ _CONSTANT_OPERANDS = {
     "Split": (1,),
     "Squeeze": (1,),
     "Unsqueeze": (1,),
-    "Pow": (1,),
     "Range": (0, 1, 2),
     "ConstantOfShape": (0,),
     "Dropout": (1, 2),
+    "TopK": (1,),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "OneHot": (1,),
+    "CumSum": (1,),
+    "ConvTranspose": (1,),
+    "Trilu": (1,),
+    "GRU": (4,),
+    "LSTM": (4,),
 }
 """Operands that a static graph must know. The node tests feed them at run time; here they are initializers.
 

@@ -70,7 +70,7 @@ def test_version_and_help(capsys: Capture) -> None:
     assert capsys.readouterr().out == f"cuvil {__version__}\n"
     assert run("--help") == 0
     text = capsys.readouterr().out
-    assert all(command in text for command in ("compile", "run", "dump-ir", "doctor"))
+    assert all(command in text for command in ("compile", "run", "dump-ir", "bisect", "doctor"))
     assert "exit codes: 0 done, 2 usage, 3 model, 4 limit, 5 toolchain, 70 internal" in text
     for command in ("compile", "run", "dump-ir", "doctor"):
         assert run(command, "--help") == 0

@@ -203,3 +203,13 @@ def test_save_names_a_missing_folder_and_a_wrong_suffix(tmp_path: Path) -> None:
         compiled.save(tmp_path / "none" / "m.so")
     with pytest.raises(UsageError, match=r"ends in '\.so'"):
         compiled.save(tmp_path / "m.dll")
+
+
+def test_a_library_that_was_replaced_is_loaded_anew(tmp_path: Path) -> None:
+    path = tmp_path / "m.so"
+    cuvil.compile(product(2, 3, 4)).save(path)
+    first = cuvil.load(path)
+    for columns in (5, 6, 7):
+        cuvil.compile(product(2, 3, columns)).save(path)
+        assert cuvil.load(path).outputs[0].shape == (2, columns)
+    assert first(np.ones((2, 3), np.float32)).shape == (2, 4)  # type: ignore[union-attr]  # one output

@@ -192,7 +192,7 @@ def test_nothing_is_shown(torch: Any, capfd: pytest.CaptureFixture[str]) -> None
         print("tracing")
         warnings.warn("tracing", stacklevel=1)
         logging.getLogger("torch.onnx").warning("tracing")
-        return x + 1 if x.shape[0] == 3 else x
+        return x + 1
 
     disabled = logging.root.manager.disable
     stdout = sys.stdout
@@ -203,3 +203,11 @@ def test_nothing_is_shown(torch: Any, capfd: pytest.CaptureFixture[str]) -> None
     assert (captured.out, captured.err) == ("", "")
     assert logging.root.manager.disable == disabled
     assert sys.stdout is stdout
+
+
+def test_a_frozen_branch_is_told(torch: Any) -> None:
+    def forward(self: object, x: Any) -> Any:
+        return x * 2 if x.sum() > 0 else x * 3
+
+    with pytest.warns(torch.jit.TracerWarning, match="might cause the trace to be incorrect"):
+        cuvil.compile(module_of(torch, forward), (torch.ones(3),))

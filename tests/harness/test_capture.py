@@ -62,7 +62,7 @@ def test_the_exported_model_means_what_the_golden_says(captured: tuple[str, Path
     found = session.run(None, models.load(name).inputs("ordinary"))
     for actual, expected in zip(found, golden.load(COMMITTED, name).cases["ordinary"].values(), strict=True):
         comparison = compare_tensor(
-            actual, expected.values, policy.load("oracle-fp32"), model_dtype="float32"
+            actual, expected.values, policy.load("oracle-fp32"), model_dtype=expected.model_dtype
         )
         assert comparison.passed, comparison
 
@@ -76,7 +76,7 @@ def test_the_model_is_valid_named_and_free_of_paths(captured: tuple[str, Path]) 
     names = [node.name for node in proto.graph.node]
     assert all(names)
     assert len(set(names)) == len(names)
-    helpers = ("Constant", "Unsqueeze")
+    helpers = ("Constant", "Unsqueeze", "Identity")
     assert all(node.name[0] == "/" for node in proto.graph.node if node.op_type not in helpers)
     content = (folder / "model.onnx").read_bytes()
     for path in (str(Path(models.__file__).parent), sys.prefix, str(folder), ".py"):
@@ -128,7 +128,7 @@ def test_users_mistakes_are_one_line_and_exit_code_two(
 ) -> None:
     assert capture.main(["mpl", str(tmp_path)]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "model: unknown name; expected one of encoder, lstm, mlp, resnet, got 'mpl'",
+        f"model: unknown name; expected one of {', '.join(models.names())}, got 'mpl'",
         "hint: did you mean 'mlp'?",
     ]
     with pytest.raises(UsageError, match="opset: out of range"):

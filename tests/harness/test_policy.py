@@ -97,7 +97,7 @@ def test_the_calibration_is_what_eager_mode_measures_today(torch: Any) -> None:
     recorded = {(row.model, row.case, row.output): row for row in tolerance.calibration.measured}
     for row in calibration.measure(tolerance):
         former = recorded[row.model, row.case, row.output].share_of_allowed
-        assert former / 2 < row.share_of_allowed < former * 2, row
+        assert former / 2 <= row.share_of_allowed + 0.0005 <= former * 2, row
         assert row.share_of_allowed * tolerance.calibration.headroom / 2 <= 1, row
 
 

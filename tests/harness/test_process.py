@@ -103,6 +103,18 @@ def test_one_that_left_its_session_twice_ignores_signals_and_holds_stdout(tmp_pa
     assert not is_alive(int(pid_file.read_text()))
 
 
+def test_a_pipeline_whose_writer_lives_on_is_not_waited_for(tmp_path: Path) -> None:
+    """The wrapper dies at the timeout; what it started keeps the pipe open that its reader waits for."""
+    pid_file, processes = tmp_path / "pid", Processes()
+    writer = shlex.join([sys.executable, "-c", ESCAPEE, str(pid_file), "stay"])
+    start = time.monotonic()
+    finished = processes.run(["sh", "-c", f"{writer} | cat"], log=tmp_path / "a.log", timeout_s=1.5)
+    assert time.monotonic() - start < 6
+    assert (finished.timed_out, finished.stdout) == (True, "still here\n")
+    assert not is_alive(int(pid_file.read_text()))
+    assert processes.run(["echo", "next"], log=tmp_path / "b.log", timeout_s=60).stdout == "next\n"
+
+
 def test_one_that_wiped_its_environment_but_kept_its_session_or_its_parent(tmp_path: Path) -> None:
     script = "env -i sleep 61 & env -i setsid sleep 62 & echo $! > pid; sleep 60"
     command = ["sh", "-c", f"cd {shlex.quote(str(tmp_path))}; {script}"]

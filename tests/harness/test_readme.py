@@ -18,6 +18,7 @@ import cuvil_regress
 from cuvil_regress import checks, golden, matrix, models, pairs, policy
 from cuvil_regress.matrix import DEFAULT_TIMEOUTS_S
 from cuvil_regress.model import VERDICTS, Cell, Result, exit_code
+from cuvil_regress.reports import documents, junit
 from cuvil_regress.scan import scan
 from tests.needs import need_program
 
@@ -50,11 +51,16 @@ def test_every_verdict_is_told_in_order_with_its_exit_code() -> None:
     told = [(names(verdict)[0], int(code)) for verdict, code, _ in rows(section("Verdicts"))[1:]]
     cell = Cell("1", "m", "t")
     assert told == [(verdict, exit_code([Result(cell, verdict)])) for verdict in VERDICTS]
-    compared = [
-        (names(verdict)[0], int(code)) for verdict, code, _ in rows(section("Comparing two runs"))[1:]
+    table = section("Comparing two releases").partition("\n### Verdicts of pairs\n")[2]
+    compared = [(names(verdict)[0], int(code)) for verdict, code, _ in rows(table)[1:]]
+    side = pairs.SideId("a", "run", "", "")
+    assert compared == [
+        (
+            verdict,
+            pairs.RunComparison(side, side, "p", (pairs.CellPair("m", "t", cell, cell, verdict),)).exit_code,
+        )
+        for verdict in pairs.PAIR_VERDICTS
     ]
-    clean = pairs.CLEAN_PAIR_VERDICTS
-    assert compared == [(verdict, 0 if verdict in clean else 1) for verdict in pairs.PAIR_VERDICTS]
 
 
 def test_every_field_of_the_results_is_told() -> None:
@@ -63,6 +69,13 @@ def test_every_field_of_the_results_is_told() -> None:
     told = [names(fields_of) for _, fields_of in rows(section("The run folder"))[1:]]
     assert [sorted(each) for each in told] == [sorted(part["properties"]) for part in parts]
     assert all(sorted(part["required"]) == sorted(part["properties"]) for part in parts)
+
+
+def test_every_report_is_told() -> None:
+    told = {names(row[1])[0]: names(row[0])[0] for row in rows(section("Reports"))[1:]}
+    assert told == {name: file for name, (file, _) in documents.FORMATS.items()}
+    told_failures = section("Reports").partition("is a `failure`:")[2].partition(". One")[0]
+    assert set(names(told_failures)) == junit.FAILURES
 
 
 def test_every_key_of_a_policy_and_of_a_matrix_is_told() -> None:

@@ -100,23 +100,23 @@ def _build_model(machine: Machine, folder: Path, defines: dict[str, int]) -> Pat
 
 @pytest.fixture(scope="session")
 def build_program(tmp_path_factory: pytest.TempPathFactory) -> ProgramBuilder:
-    """Builds `embed.c` against the prebuilt runtime, as C11 or as C++17."""
-    built: dict[tuple[str, str], Path] = {}
+    """Builds `embed.c`, or another program, against the prebuilt runtime, as C11 or as C++17."""
+    built: dict[tuple[str, str, str], Path] = {}
 
-    def build(machine: Machine, language: str = "c11") -> Path:
-        key = (machine.target, language)
+    def build(machine: Machine, language: str = "c11", source: str = "embed.c") -> Path:
+        key = (machine.target, language, source)
         if key not in built:
-            built[key] = _build_program(machine, tmp_path_factory.mktemp("program"), language)
+            built[key] = _build_program(machine, tmp_path_factory.mktemp("program"), language, HERE / source)
         return built[key]
 
     return build
 
 
-def _build_program(machine: Machine, folder: Path, language: str) -> Path:
+def _build_program(machine: Machine, folder: Path, language: str, source: Path) -> Path:
     runtime = toolchain.prebuilt(machine.target).runtime
-    object_file, program = folder / "embed.o", folder / "embed"
+    object_file, program = folder / "program.o", folder / source.stem
     dialect = ["-xc", "-std=c11"] if language == "c11" else ["-xc++", "-std=c++17", "-nostdinc++"]
-    machine.compile("-c", "-fPIE", *dialect, *WARNINGS, HERE / "embed.c", "-o", object_file)
+    machine.compile("-c", "-fPIE", *dialect, *WARNINGS, source, "-o", object_file)
     search = f"-Wl,-rpath,{runtime.parent}"
     machine.compile("-pie", object_file, runtime, search, "-lpthread", "-ldl", "-o", program)
     return program

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cuvil/runtime.h"
+#include "float_state.h"
 
 #define COUNT 1024
 #define CHECK(condition)                                              \
@@ -58,7 +59,9 @@ static cuvil_status run(cuvil_session *session, float *y) {
 static void command_load(const char *path) {
   char message[512] = "untouched";
   cuvil_model *model = NULL;
+  const uint64_t before = read_state();
   cuvil_status status = cuvil_model_load(path, message, (int64_t)sizeof message, &model);
+  CHECK(read_state() == before);
   CHECK((status == CUVIL_OK) == (model != NULL));
   CHECK((status == CUVIL_OK) == (message[0] == 0));
   printf("%d %s\n", (int)status, message);
@@ -204,40 +207,6 @@ static void command_concurrent(cuvil_model *model, int64_t num_threads) {
   cuvil_session_release(session);
 }
 
-/* The whole floating-point state as a number, and a hostile setting of it: flushing on, rounding downward or up. */
-#if defined(__x86_64__)
-static uint64_t read_state(void) {
-  uint32_t state;
-  __asm__ volatile("stmxcsr %0" : "=m"(state));
-  return state;
-}
-static void write_state(uint64_t wide) {
-  uint32_t state = (uint32_t)wide;
-  __asm__ volatile("ldmxcsr %0" : : "m"(state) : "memory");
-}
-static const uint64_t hostile[] = {0x1f80u | 0x8040u | 0x2000u, 0x1f80u | 0x8040u | 0x4000u | 0x1u};
-#elif defined(__aarch64__)
-static uint64_t read_state(void) {
-  uint64_t control, flags;
-  __asm__ volatile("mrs %0, fpcr" : "=r"(control));
-  __asm__ volatile("mrs %0, fpsr" : "=r"(flags));
-  return control << 32 | flags;
-}
-static void write_state(uint64_t state) {
-  __asm__ volatile("msr fpcr, %0" : : "r"(state >> 32) : "memory");
-  __asm__ volatile("msr fpsr, %0" : : "r"(state & 0xffffffffu) : "memory");
-}
-static const uint64_t hostile[] = {UINT64_C(0x01800000) << 32, UINT64_C(0x01400000) << 32 | 0x1};
-#else
-static uint64_t read_state(void) {
-  uint64_t state;
-  __asm__ volatile("frcsr %0" : "=r"(state));
-  return state;
-}
-static void write_state(uint64_t state) { __asm__ volatile("fscsr %0" : : "r"(state) : "memory"); }
-static const uint64_t hostile[] = {2 << 5, 3 << 5 | 1};
-#endif
-
 /* The caller's floating-point state changes no result, and comes back as it was. */
 static void command_environment(const char *path, int64_t num_threads) {
   float expected[COUNT], y[COUNT];
@@ -245,7 +214,7 @@ static void command_environment(const char *path, int64_t num_threads) {
   cuvil_session *session = open_session(model, num_threads);
   CHECK(run(session, expected) == CUVIL_OK);
   const uint64_t usual = read_state();
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < HOSTILE_STATES; ++i) {
     write_state(hostile[i]);
     cuvil_model *other_model = load(path);
     const uint64_t after_load = read_state();
@@ -265,17 +234,19 @@ static void command_environment(const char *path, int64_t num_threads) {
 
 /* The state above does change arithmetic: without that, the test would show nothing. */
 static void command_hostile(void) {
-  int differing = 0;
   const uint64_t usual = read_state();
-  for (int i = 0; i < COUNT; ++i) {
-    volatile float factor = 1.1f, value = x[i];
-    volatile float here = value * factor;
-    write_state(hostile[0]);
-    volatile float there = value * factor;
-    write_state(usual);
-    differing += here != there;
+  for (int state = 0; state < HOSTILE_STATES; ++state) {
+    int differing = 0;
+    for (int i = 0; i < COUNT; ++i) {
+      volatile float factor = 1.1f, value = x[i];
+      volatile float here = value * factor;
+      write_state(hostile[state]);
+      volatile float there = value * factor;
+      write_state(usual);
+      differing += here != there;
+    }
+    CHECK(differing > COUNT / 8);
   }
-  CHECK(differing > COUNT / 8);
 }
 
 int main(int count, char **arguments) {

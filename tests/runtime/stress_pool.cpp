@@ -1,6 +1,6 @@
 // Drives the thread pool alone: every shape of a loop, loops inside loops, and many pools at once. Usage: stress_pool
-// COMMAND. It says what failed on stderr and then exits with 1. `race` and `overrun` are planted
-// faults, which a sanitizer must find.
+// COMMAND. It says what failed on stderr and then exits with 1. `race` and `overrun` are planted faults, which a
+// sanitizer must find.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -124,8 +124,8 @@ void command_race() {
 }
 
 // A write behind the end of an allocation.
-void command_overrun() {
-  volatile char *memory = (volatile char *)malloc(8);
+void command_overrun(void *(*volatile allocate)(size_t)) {
+  volatile char *memory = (volatile char *)allocate(8);
   memory[8] = 1;
   free((void *)memory);
 }
@@ -138,6 +138,6 @@ int main(int count, char **arguments) {
   if (strcmp(arguments[1], "many") == 0) return command_many(), 0;
   if (strcmp(arguments[1], "churn") == 0) return command_churn(), 0;
   if (strcmp(arguments[1], "race") == 0) return command_race(), 0;
-  if (strcmp(arguments[1], "overrun") == 0) return command_overrun(), 0;
+  if (strcmp(arguments[1], "overrun") == 0) return command_overrun(malloc), 0;
   CHECK(!"known command");
 }

@@ -54,6 +54,21 @@ def test_float_environment_of_the_caller_does_not_matter_and_comes_back(
     machine.run(program, "environment", build_model(machine), num_threads)
 
 
+def test_a_library_that_changes_how_the_process_computes_is_refused(
+    machine: Machine, build_model: ModelBuilder, build_program: ProgramBuilder
+) -> None:
+    """Merely loading a library that was linked with -ffast-math can switch a process to flush-to-zero.
+
+    Reference results that are computed afterwards change, too. Such a library is refused by its name, and the
+    caller's state is as it was.
+    """
+    program, model = build_program(machine), build_model(machine, FLUSHES=1)
+    status, message = machine.run(program, "load", model).stdout.strip().split(" ", 1)
+    assert status != "0"
+    assert message.startswith(f"'{model}': its start-up code changes the floating-point state; expected ")
+    assert machine.run(program, "load", build_model(machine)).stdout.strip() == "0"
+
+
 def test_loops_inside_parallel_loops(
     host: Machine, build_model: ModelBuilder, build_program: ProgramBuilder
 ) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import pytest
 
 from cuvil import toolchain
@@ -36,6 +37,32 @@ def test_link_exports_only_what_is_asked_for(tmp_path: Path, target: str) -> Non
     found = read_dynamic_symbols(output)
     assert (found.exported, found.undefined, found.needed) == (("shown", "weights"), (), ())
     assert list(output.parent.iterdir()) == [output]
+
+
+@pytest.mark.parametrize(("features", "abi"), [("", ""), ("+m,+a,+c", "lp64"), ("+f", "lp64f")])
+def test_link_refuses_another_floating_point_abi(tmp_path: Path, features: str, abi: str) -> None:
+    """Code that is generated from a triple alone is soft-float, and the C library and the runtime are lp64d.
+
+    Linkers speak of incompatible modules; what is meant is that floats travel in other registers.
+    """
+    part = tmp_path / "part.o"
+    part.write_bytes(_riscv_code(features, abi))
+    with pytest.raises(ToolchainError) as caught:
+        toolchain.link_shared([part], tmp_path / "libpart.so", "riscv64-linux", ["shown"])
+    message = "object 'part.o': has another floating-point ABI than riscv64-linux; expected lp64d "
+    assert str(caught.value).startswith(f"{message}(e_flags & 0x6 == 0x4), got {abi or 'lp64'} (e_flags 0x")
+    assert caught.value.hint == "compile it with -mabi=lp64d"
+    assert list(tmp_path.iterdir()) == [part]
+
+
+def _riscv_code(features: str, abi: str) -> bytes:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("riscv64-unknown-linux-gnu")
+    machine = target.create_target_machine(features=features, reloc="pic", abiname=abi)
+    module = llvm.parse_assembly("define float @shown(float %x) { ret float %x }")
+    code: bytes = machine.emit_object(module)
+    return code
 
 
 def test_link_is_deterministic(tmp_path: Path) -> None:
@@ -78,7 +105,7 @@ def test_check_names_needed_libraries_and_surplus_exports() -> None:
 
 def test_objects_of_another_machine_do_not_link(tmp_path: Path) -> None:
     part = _object(tmp_path, "riscv64-linux", "int shown(void) { return 1; }")
-    with pytest.raises(ToolchainError, match=r"linking 'libpart\.so'"):
+    with pytest.raises(ToolchainError, match=r"'part\.o': is for another machine .* machine 183, got 243"):
         toolchain.link_shared([part], tmp_path / "libpart.so", "aarch64-linux", ["shown"])
 
 

@@ -1,4 +1,5 @@
 // The floating-point state that every computation runs under: round to nearest even, subnormals kept, traps masked.
+// control_bits() is the state without the sticky flags: what decides how arithmetic works.
 #pragma once
 
 #include <stdint.h>
@@ -23,6 +24,8 @@ inline void write_float_state(const FloatState &state) {
   __asm__ volatile("ldmxcsr %0" : : "m"(state.mxcsr) : "memory");
 }
 
+inline uint64_t control_bits(const FloatState &state) { return state.mxcsr & ~0x3fu; }
+
 #elif defined(__aarch64__)
 
 // FPCR holds rounding, flushing and traps; the sticky flags are in FPSR and belong to the caller as well.
@@ -45,6 +48,8 @@ inline void write_float_state(const FloatState &state) {
   __asm__ volatile("msr fpsr, %0" : : "r"(state.fpsr) : "memory");
 }
 
+inline uint64_t control_bits(const FloatState &state) { return state.fpcr; }
+
 #elif defined(__riscv) && __riscv_xlen == 64 && defined(__riscv_flen) && __riscv_flen == 64
 
 // fcsr holds the rounding mode and the sticky flags; there are neither traps nor flushing.
@@ -61,6 +66,8 @@ inline FloatState read_float_state() {
 }
 
 inline void write_float_state(const FloatState &state) { __asm__ volatile("fscsr %0" : : "r"(state.fcsr) : "memory"); }
+
+inline uint64_t control_bits(const FloatState &state) { return state.fcsr & ~UINT64_C(0x1f); }
 
 #else
 #error "cuvil runtime: supported machines are x86-64, AArch64 and RV64GC"

@@ -107,17 +107,46 @@ bool check_file(const char *path, Message message) {
   return good;
 }
 
+// The loader takes a name that it has loaded before for the same file, even if another file has that name by now.
+// Names that differ it tells apart by the files' identity, so each load spells its path in another way: the bits of
+// a running number choose between "/" and "/./".
+char *fresh_name(const char *path) {
+  static unsigned loads = 0;
+  char *absolute = realpath(path, nullptr);
+  if (absolute == nullptr) return nullptr;
+  constexpr int kBits = 32, kBytesPerBit = 3;
+  char *name = (char *)malloc(kBits * kBytesPerBit + strlen(absolute) + 1);
+  if (name != nullptr) {
+    char *end = name;
+    for (unsigned number = __atomic_add_fetch(&loads, 1, __ATOMIC_RELAXED); number != 0; number /= 2)
+      end = stpcpy(end, number % 2 ? "/./" : "/");
+    strcpy(end, absolute);
+  }
+  free(absolute);
+  return name;
+}
+
 void *load(const char *path, Message message) {
   // A path without a slash would be looked up in the loader's own directories.
-  char *absolute = realpath(path, nullptr);
+  char *absolute = fresh_name(path);
   // Constructors of a library may set flush-to-zero; the caller's state is not theirs to change.
   FloatStateKeeper keeper;
+  const uint64_t before = control_bits(read_float_state());
   void *handle = absolute == nullptr ? nullptr : dlopen(absolute, RTLD_NOW | RTLD_LOCAL);
+  // Start-up code that -ffast-math links in sets flush-to-zero: it would change all that the process computes.
+  const uint64_t after = control_bits(read_float_state());
   if (handle == nullptr) {
     const char *reason = absolute == nullptr ? strerror(errno) : dlerror();
     write_message(message, "'%s': cannot be loaded: %s", path, reason == nullptr ? "unknown reason" : reason);
   }
   free(absolute);
+  if (handle != nullptr && after != before) {
+    write_message(message,
+                  "'%s': its start-up code changes the floating-point state; expected control bits %#llx, got %#llx",
+                  path, (unsigned long long)before, (unsigned long long)after);
+    dlclose(handle);
+    return nullptr;
+  }
   return handle;
 }
 

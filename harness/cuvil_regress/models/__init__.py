@@ -75,11 +75,11 @@ class Model:
         """Runs a case in PyTorch's eager mode on one thread.
 
         In float64 the same float32 parameters and inputs are widened first, so that the result is what
-        the float32 model means, computed with 29 more bits.
+        the float32 model means, computed with 29 more bits. Integers stay as they are.
         """
         torch, module = require_torch(), self.build()
         parameters_sha256 = digest(module)
-        arrays = [array.astype(dtype) for array in self.inputs(case).values()]
+        arrays = [_widened(array, dtype) for array in self.inputs(case).values()]
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -90,6 +90,10 @@ class Model:
         results = results if isinstance(results, tuple) else (results,)
         outputs = {name: np.array(result.numpy()) for name, result in zip(self.outputs, results, strict=True)}
         return Evaluation(outputs, parameters_sha256, str(torch.__version__))
+
+
+def _widened(array: Array, dtype: str) -> Array:
+    return array.astype(dtype) if array.dtype.kind == "f" else array
 
 
 def names() -> tuple[str, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +30,33 @@ def values(case: str, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         rows[SPECIAL_ROWS.index("inf"), middle] = np.inf
         rows[SPECIAL_ROWS.index("tiny")] = tiny(f"{name}/{case}/tiny", rows.shape[1])
     return array
+
+
+def token_ids(case: str, name: str, shape: tuple[int, int], vocabulary: int) -> NDArray[np.int64]:
+    """Token numbers of a case: ordinary ones, and in `special` with the rows that `SPECIAL_ROWS` names.
+
+    The last three of the vocabulary are special (see `special_embedding`). In `special`, each row begins
+    with token 0; NaN and Inf stand in the middle of their rows, and the last row ends with the last token.
+    """
+    ordinary = vocabulary - len(SPECIAL_ROWS) + 1
+    ids = (words(f"{name}/{case}", shape[0] * shape[1]).reshape(shape) % np.uint32(ordinary)).astype(np.int64)
+    if case == "special":
+        ids[:, 0] = 0
+        for row in range(1, len(SPECIAL_ROWS)):
+            ids[row, shape[1] // 2] = ordinary + row - 1
+        ids[SPECIAL_ROWS.index("tiny"), -1] = vocabulary - 1
+    return ids
+
+
+def special_embedding(embedding: Any, model: str) -> None:
+    """Gives the last three rows of an embedding NaN, Inf and subnormals, in the order of `SPECIAL_ROWS`."""
+    torch = importlib.import_module("torch")
+    count, width = embedding.weight.shape
+    middle = width // 2
+    rows = embedding.weight.data
+    rows[count - 3, middle : middle + 2] = torch.from_numpy(_QUIET_NANS)
+    rows[count - 2, middle] = np.inf
+    rows[count - 1] = torch.from_numpy(tiny(f"{model}/embedding/tiny", width))
 
 
 def tiny(name: str, count: int) -> NDArray[np.float32]:

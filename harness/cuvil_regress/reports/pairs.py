@@ -23,9 +23,10 @@ def render(comparison: RunComparison) -> dict[str, Any]:
     """The document of `compare.json`, checked against its schema."""
     document = {
         "schema_version": SCHEMA_VERSION,
-        "compiler_a": comparison.compiler_a,
-        "compiler_b": comparison.compiler_b,
+        "side_a": asdict(comparison.side_a),
+        "side_b": asdict(comparison.side_b),
         "policy": comparison.policy,
+        "verdict": comparison.verdict,
         "exit_code": comparison.exit_code,
         "pairs": [_render_pair(pair) for pair in comparison.pairs],
     }
@@ -46,16 +47,17 @@ def _render_pair(pair: CellPair) -> dict[str, Any]:
         "findings": list(pair.findings),
         "outputs": [asdict(output) for output in pair.outputs],
         "symbols": [asdict(change) for change in pair.symbols],
+        "metadata": [asdict(change) for change in pair.metadata],
+        "build_a": asdict(pair.build_a),
+        "build_b": asdict(pair.build_b),
     }
 
 
-def print_comparison(console: Console, comparison: RunComparison, names: tuple[str, str]) -> None:
+def print_comparison(console: Console, comparison: RunComparison) -> None:
     """Print the table, what was found, and the totals."""
-    for letter, name, compiler in zip(
-        "AB", names, (comparison.compiler_a, comparison.compiler_b), strict=True
-    ):
-        console.print(f"{letter}: {name} (compiler {compiler or 'unknown'})", soft_wrap=True)
-    console.print(f"shares of elements within the policy {comparison.policy}\n", soft_wrap=True)
+    for letter, side in zip("AB", (comparison.side_a, comparison.side_b), strict=True):
+        console.print(f"{letter}: {side}", soft_wrap=True)
+    console.print(f"shares of elements within the policy {comparison.policy}; size, compile: B against A\n")
     console.print(_table(comparison.pairs))
     for pairs in _alike(comparison.pairs):
         _print_findings(console, pairs)
@@ -63,15 +65,25 @@ def print_comparison(console: Console, comparison: RunComparison, names: tuple[s
 
 
 def totals(comparison: RunComparison) -> str:
-    """All pairs in one line."""
+    """All pairs in one line, with the verdict on all of them."""
     found = [pair.verdict for pair in comparison.pairs]
     counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in PAIR_VERDICTS if verdict in found)
-    return f"{counted(len(found), 'pair')}: {counts}; exit code {comparison.exit_code}"
+    return (
+        f"{counted(len(found), 'pair')}: {counts}; verdict {comparison.verdict}; "
+        f"exit code {comparison.exit_code}"
+    )
+
+
+_COLUMNS = (
+    *(("model", False), ("target", False), ("verdict", False), ("same bits", False)),
+    *(("B to A", True), ("A to\ngolden", True), ("B to\ngolden", True)),
+    *(("symbols", False), ("size", True), ("compile", True)),
+)
+"""Headers, and whether numbers stand below."""
 
 
 def _table(pairs: Iterable[CellPair]) -> Table:
-    headers = ("model", "target", "verdict", "same bits", "B to A", "A to\ngolden", "B to\ngolden", "symbols")
-    table = plain_table((header, "to" in header) for header in headers)
+    table = plain_table(_COLUMNS)
     for pair in pairs:
         table.add_row(
             pair.model,
@@ -82,8 +94,20 @@ def _table(pairs: Iterable[CellPair]) -> Table:
             format_share(pair.share_a_to_golden),
             format_share(pair.share_b_to_golden),
             _format_symbols(pair),
+            format_change(pair.build_a.size_bytes, pair.build_b.size_bytes),
+            format_change(pair.build_a.compile_ns, pair.build_b.compile_ns),
         )
     return table
+
+
+def format_change(a: int | None, b: int | None) -> str:
+    """How much more B is than A, in percent; only what is equal is called the same."""
+    if not a or b is None:
+        return "-"
+    if a == b:
+        return "same"
+    percent = (b / a - 1) * 100
+    return f"{percent:+.0f}%" if abs(percent) >= 9.5 else f"{percent:+.2g}%"
 
 
 def format_share(share: float | None) -> str:
@@ -94,7 +118,7 @@ def format_share(share: float | None) -> str:
 
 
 def _format_symbols(pair: CellPair) -> str:
-    if not pair.outputs:
+    if pair.build_a.size_bytes is None or pair.build_b.size_bytes is None:
         return "-"
     added = sum(len(change.added) for change in pair.symbols)
     removed = sum(len(change.removed) for change in pair.symbols)

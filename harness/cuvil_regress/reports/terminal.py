@@ -17,9 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from cuvil_regress.model import Cell, Finding, Report, Result
+from cuvil_regress.reports.text import describe_bits
+from cuvil_regress.workspace import CELLS, ENVIRONMENT, HTML, JUNIT, MARKDOWN, RESULTS
 
 FINDINGS_SHOWN = 8
 """Findings printed for a cell; `results.json` has them all."""
+
+REPORTED = (RESULTS, HTML, MARKDOWN, JUNIT, CELLS, ENVIRONMENT)
+"""Files of a run's folder that are named below its report."""
 
 LOG_WIDTH = 250
 """Width without a terminal: wide enough for every table, which takes no more than it needs."""
@@ -88,8 +93,9 @@ def print_report(console: Console, report: Report, folder: Path) -> None:
         _print_findings(console, results, folder)
     console.print()
     console.print(totals(report), soft_wrap=True)
-    for name in ("results.json", "cells.jsonl", "environment.json"):
-        console.print(f"  {folder / name}", soft_wrap=True)
+    for name in REPORTED:
+        if (folder / name).is_file():
+            console.print(f"  {folder / name}", soft_wrap=True)
 
 
 def totals(report: Report) -> str:
@@ -125,7 +131,7 @@ def _table(results: Iterable[Result]) -> Table:
             result.cell.target,
             Text(result.verdict, style=_style(result)),
             format_share_of_allowed(result.share_of_allowed),
-            _bits(result),
+            describe_bits(result),
             _count(result.abi_conflicts),
             _count(result.abi_missing),
             f"{result.elapsed_ns / 1e9:.1f}",
@@ -143,15 +149,6 @@ def format_share_of_allowed(share: float | None) -> str:
     if percent >= 10:
         return f"{math.ceil(percent)} %"
     return f"{percent:.2g} %" if percent >= 0.01 or percent == 0 else "<0.01 %"
-
-
-def _bits(result: Result) -> str:
-    """Whether the bits are those of the first target, which itself is `first`."""
-    if not result.outputs:
-        return "-"
-    if not any(output.reference for output in result.outputs):
-        return "first"
-    return {True: "yes", False: "NO", None: "-"}[result.bit_identical]
 
 
 def _count(value: int | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +55,52 @@ def test_changed_bits_and_a_removed_symbol_are_named(runs: Laboratory) -> None:
     assert pair["symbols"] == [{"library": "model", "added": [], "removed": ["cuvil_extra"]}]
 
 
-def test_an_added_symbol_is_told_and_is_no_fault(runs: Laboratory) -> None:
-    code, out, document = compared(runs, "none", "extra-symbol")
+def test_an_added_symbol_is_told_and_is_no_fault(runs: Laboratory, tmp_path: Path) -> None:
+    copy = copied(runs, tmp_path)
+    runtime = copy / "runtimes/x86_64-linux/libcuvil_runtime.so.1"
+    source = tmp_path / "runtime.c"
+    source.write_text("int cuvil_abi_version(void) { return 1; } int cuvil_news(void) { return 1; }")
+    subprocess.run(["cc", "-shared", "-fPIC", "-nostdlib", str(source), "-o", str(runtime)], check=True)
+    code, out, document = compared(runs, "none", str(copy))
     assert (code, document["pairs"][0]["verdict"]) == (0, "identical")
+    assert "runtime library: added cuvil_news" in out
+
+
+def test_a_fault_of_the_candidates_own_run_is_a_finding(runs: Laboratory) -> None:
+    code, out, document = compared(runs, "none", "extra-symbol")
+    assert (code, document["pairs"][0]["verdict"]) == (1, "regressed")
+    assert "its own run is not clean any more: abi-conflict: " in out
     assert "model library: added cuvil_extra" in out
+    assert compared(runs, "extra-symbol", "extra-symbol")[0] == 0
+
+
+def test_size_compile_time_and_metadata(runs: Laboratory, tmp_path: Path) -> None:
+    copy = copied(runs, tmp_path)
+    library = "libraries/torch-2.13.0/mlp/x86_64-linux/libmlp"
+    for folder, llvm in ((runs.folder / "none", "20.1"), (copy, "21.1")):
+        metadata = {"compiler": {"version": llvm, "llvm": llvm}, "numerics": "strict", "nodes": [1]}
+        (folder / f"{library}.cuvil-meta.json").write_text(json.dumps(metadata))
+    with (copy / f"{library}.so").open("ab") as file:
+        file.write(bytes(1000))
+    code, out, document = compared(runs, "none", str(copy))
+    pair = document["pairs"][0]
+    assert (code, pair["metadata"]) == (0, [{"key": "compiler.llvm", "a": '"20.1"', "b": '"21.1"'}])
+    assert 'metadata: compiler.llvm: "20.1" -> "21.1"' in out
+    sizes = [pair[side]["size_bytes"] for side in ("build_a", "build_b")]
+    assert sizes[1] - sizes[0] == 1000
+    assert f"{(sizes[1] / sizes[0] - 1) * 100:+.2g}%" in out
+    assert pair["build_a"]["compile_ns"] == pair["build_b"]["compile_ns"] > 0
+    (copy / f"{library}.cuvil-meta.json").write_text("{")
+    ran = runs.call("compare", str(runs.folder / "none"), str(copy))
+    assert (ran.code, "libmlp.cuvil-meta.json: is no metadata" in ran.err) == (2, True)
+
+
+def test_models_and_targets_are_selected(runs: Laboratory) -> None:
+    folders = [str(runs.folder / name) for name in ("none", "one-bit")]
+    assert runs.call("compare", *folders, "--models", "ml?", "--targets", "x86_64-linux").code == 0
+    ran = runs.call("compare", *folders, "--models", "lstm")
+    assert ran.code == 2
+    assert ran.err.startswith(f"{folders[0]}: has no cell for --models 'lstm'\nhint: its models are mlp; ")
 
 
 def test_values_out_of_tolerance(runs: Laboratory) -> None:

@@ -144,18 +144,6 @@ def test_import_of_pow(exponent: float) -> None:
     check_model("Pow", {"x": np.abs(random((4,)))}, constants={"e": f32(exponent)})
 
 
-def test_pow_with_another_exponent_is_refused() -> None:
-    model = model_of("Pow", {"x": random((4,))}, constants={"e": f32(1.7)})
-    with pytest.raises(UnsupportedError, match=r"Pow 'node' \(opset 17\): exponent 1\.7"):
-        run_model(model, {})
-
-
-def test_pow_with_an_exponent_of_the_run_is_refused() -> None:
-    model = model_of("Pow", {"x": random((4,)), "e": random((4,))})
-    with pytest.raises(UnsupportedError, match="Pow 'node': exponent must be a constant"):
-        run_model(model, {})
-
-
 @pytest.mark.parametrize("to", [1, 6, 7, 9, 11])
 def test_import_of_cast(to: int) -> None:
     check_model("Cast", {"x": f32(-1.5, 0, 2.75)}, {"to": to})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cuvil.ir.types import Array
-from cuvil.ops.recurrent import LSTM
+from cuvil.ops.lstm import LSTM
 from cuvil.ops.reduction import LAYER_NORM, REDUCTION_OPS, SOFTMAX
 from tests.judging import judge, one_node, random, special
 
