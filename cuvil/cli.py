@@ -283,7 +283,7 @@ def _text_of(stages: Stages, stage: str) -> str:
 def _bisect(args: argparse.Namespace) -> int:
     from cuvil.bisection import bisect, render
     from cuvil.frontends.onnx import load_onnx
-    from cuvil.targets.target import find_target
+    from cuvil.native import resolve_target
     from cuvil.trial import complete_inputs, run_onnxruntime
 
     options = _options(args, args.target)
@@ -293,7 +293,7 @@ def _bisect(args: argparse.Namespace) -> int:
     if args.against == "onnxruntime":
         named = {value.name: array for value, array in zip(graph.inputs, inputs, strict=True)}
         reference = run_onnxruntime(Path(args.model), named)
-    found = bisect(graph, find_target(options.target), inputs, reference=reference, rtol=args.rtol)
+    found = bisect(graph, resolve_target(options.target), inputs, reference=reference, rtol=args.rtol)
     print(render(found, args.rtol))
     return EXIT_CHANGED if found.culprit else 0
 

@@ -20,13 +20,13 @@ from cuvil.ir.verify import verify_graph
 from cuvil.loops.text import format_kernel
 from cuvil.loops.verify import verify_kernel
 from cuvil.lower import lower_graph
-from cuvil.native import native_target
+from cuvil.native import resolve_target
 from cuvil.passes.canonicalize import canonicalize
 from cuvil.passes.choose_layouts import choose_layouts
 from cuvil.passes.fold_constants import fold_constants
 from cuvil.passes.fuse import fuse
 from cuvil.plan import Plan, Program, plan_memory
-from cuvil.targets.target import NATIVE, Target, find_target
+from cuvil.targets.target import Target
 
 if TYPE_CHECKING:
     import onnx
@@ -91,7 +91,7 @@ def compile_model(source: Source | onnx.ModelProto, options: Options) -> Artifac
 def run_stages(source: Source | onnx.ModelProto, options: Options, trace: Trace | None = None) -> Stages:
     """Runs the pipeline up to LLVM IR and keeps every stage."""
     trace = trace or Trace()
-    target = native_target() if options.target == NATIVE else find_target(options.target)
+    target = resolve_target(options.target)
     with trace.stage("import"):
         model = load_onnx(source, options.shapes)
         trace.names(model.name, model.sha256, target.name)
