@@ -37,13 +37,6 @@
 #define DTYPE 1
 #endif
 
-#ifndef FEATURES
-#define FEATURES 0
-#endif
-#ifndef MIN_VLEN_BITS
-#define MIN_VLEN_BITS 0
-#endif
-
 #ifdef FLUSHES
 /* What the start-up code of a library does that was linked with -ffast-math: it changes the whole process. */
 __attribute__((constructor)) static void flush_subnormals(void) {
@@ -60,34 +53,21 @@ __attribute__((constructor)) static void flush_subnormals(void) {
 }
 #endif
 
+#ifndef FEATURES
+#define FEATURES 0
+#endif
+#ifndef MIN_VLEN_BITS
+#define MIN_VLEN_BITS 0
+#endif
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* Offsets: 0 target, 13 model, 19 input, 21 output. */
 EXPORT const char cuvil_model_strings[] = "native-linux\0scale\0x\0y";
 
 EXPORT const int64_t cuvil_model_info[] = {
-    MAGIC,
-    VERSION,
-    WORDS,
-    1,
-    1,
-    ARENA_BYTES,
-    WEIGHTS_BYTES,
-    STRINGS_BYTES,
-    0,
-    13,
-    FEATURES,
-    MIN_VLEN_BITS,
-    NAME_OFFSET,
-    DTYPE,
-    SIZE_BYTES,
-    RANK,
-    SIZE,
-    21,
-    1,
-    4 * SIZE,
-    1,
-    SIZE,
+    MAGIC, VERSION, WORDS, 1, 1, ARENA_BYTES, WEIGHTS_BYTES, STRINGS_BYTES, 0, 13, FEATURES, MIN_VLEN_BITS,
+    NAME_OFFSET, DTYPE, SIZE_BYTES, RANK, SIZE, 21, 1, 4 * SIZE, 1, SIZE,
 };
 
 EXPORT _Alignas(64) const float cuvil_model_weights[16] = {1.1f};
