@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cuvil import toolchain
 from cuvil.artifact import Artifact, Signature
 from cuvil.codegen.machine import compile_object
 from cuvil.codegen.module import describe, emit_module
@@ -29,6 +28,7 @@ from cuvil.ir.graph import Graph, Value
 from cuvil.ir.types import Array
 from cuvil.loops.verify import verify_kernel
 from cuvil.lower import lower_graph
+from cuvil.native import find_obstacle
 from cuvil.plan import Program, plan_memory
 from cuvil.session import load_artifact
 from cuvil.targets.target import Target
@@ -131,7 +131,7 @@ def _run_stages(
         program = _lowered(form, target)
         memory = evaluate_program(program, inputs)
         run = _run_of(program, form, memory)
-    if search.finds(LOWER, run) or target.platform != toolchain.host_target():
+    if search.finds(LOWER, run) or find_obstacle(target) is not None:
         return
     with _failures_of(NATIVE):
         outputs = _run_native(program, target, inputs)

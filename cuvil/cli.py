@@ -282,8 +282,8 @@ def _text_of(stages: Stages, stage: str) -> str:
 
 def _bisect(args: argparse.Namespace) -> int:
     from cuvil.bisection import bisect, render
-    from cuvil.driver import resolve_target
     from cuvil.frontends.onnx import load_onnx
+    from cuvil.native import resolve_target
     from cuvil.trial import complete_inputs, run_onnxruntime
 
     options = _options(args, args.target)

@@ -20,13 +20,13 @@ from cuvil.ir.verify import verify_graph
 from cuvil.loops.text import format_kernel
 from cuvil.loops.verify import verify_kernel
 from cuvil.lower import lower_graph
-from cuvil.native import native_target
+from cuvil.native import resolve_target
 from cuvil.passes.canonicalize import canonicalize
 from cuvil.passes.choose_layouts import choose_layouts
 from cuvil.passes.fold_constants import fold_constants
 from cuvil.passes.fuse import fuse
 from cuvil.plan import Plan, Program, plan_memory
-from cuvil.targets.target import NATIVE, Target, find_target
+from cuvil.targets.target import Target
 
 if TYPE_CHECKING:
     import onnx
@@ -110,11 +110,6 @@ def run_stages(source: Source | onnx.ModelProto, options: Options, trace: Trace 
         llvm = emit_module(program, plan, description, target, parallel_flops=options.parallel_flops)
     trace.text(debug.LLVM, "code.ll", lambda: llvm)
     return Stages(model, graphs, program, plan, llvm, target, signature)
-
-
-def resolve_target(name: str) -> Target:
-    """The record of a target, or for `native` the best one of this machine."""
-    return native_target() if name == NATIVE else find_target(name)
 
 
 def run_passes(

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from cuvil.errors import ToolchainError
 from cuvil.runtime_binding import find_missing_features
-from cuvil.targets.target import TARGET_NAMES, Target, find_target
+from cuvil.targets.target import NATIVE, TARGET_NAMES, Target, find_target
 from cuvil.toolchain import host_target
+
+
+def resolve_target(name: str) -> Target:
+    """The record of that name; `native` is the one for this machine.
+
+    Raises:
+        UsageError: there is none.
+        ToolchainError: it is `native`, and there is no record for this machine.
+    """
+    return native_target() if name == NATIVE else find_target(name)
 
 
 def native_target() -> Target:
