@@ -360,6 +360,9 @@ def _golden_refresh(options: argparse.Namespace) -> int:
     console = terminal.open_console()
     drifts = golden.refresh(chosen, options.reason, options.golden, accept=False)
     drift.print_drifts(console, drifts)
+    if all(found.state == "unchanged" for found in drifts) and not golden.verify(options.golden, chosen):
+        console.print("nothing has changed, and nothing was written")
+        return EXIT_CLEAN
     if not options.yes and not _confirmed():
         console.print("nothing was written")
         return EXIT_FINDINGS

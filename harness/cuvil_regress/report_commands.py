@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cuvil_regress.errors import EXIT_CLEAN, EXIT_FINDINGS, UsageError
 
-FORMAT_NAMES = ("html", "junit", "markdown", "json")
+FORMAT_NAMES = ("html", "junit", "markdown", "json", "csv")
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:

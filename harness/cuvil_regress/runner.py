@@ -27,6 +27,7 @@ from cuvil_regress.schedule import Schedule
 from cuvil_regress.steps import Bench
 from cuvil_regress.workspace import (
     CELLS,
+    CSV,
     ENVIRONMENT,
     HTML,
     JUNIT,
@@ -129,7 +130,7 @@ class _Run:
 
     def _clear(self, choice: Choice) -> None:
         """Remove what earlier attempts left of the cells that are run again."""
-        for name in (RESULTS, HTML, MARKDOWN, JUNIT):
+        for name in (RESULTS, HTML, MARKDOWN, JUNIT, CSV):
             (self._plan.workspace.root / name).unlink(missing_ok=True)
         kept_groups = {cell.group for cell in choice.kept}
         for cell in choice.reasons:

@@ -18,6 +18,7 @@ ENVIRONMENT = "environment.json"
 HTML = "report.html"
 MARKDOWN = "summary.md"
 JUNIT = "junit.xml"
+CSV = "outputs.csv"
 PLAN = "plan.json"
 
 FOLDERS = ("captures", "goldens", "libraries", "logs", "outputs", "runtimes")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from cuvil_regress.errors import UsageError
 from cuvil_regress.model import Report
-from cuvil_regress.reports import html, junit, markdown
+from cuvil_regress.reports import frame, html, junit, markdown
 from cuvil_regress.reports import json as report_json
-from cuvil_regress.workspace import HTML, JUNIT, MARKDOWN, RESULTS, Workspace, write_text
+from cuvil_regress.workspace import CSV, HTML, JUNIT, MARKDOWN, RESULTS, Workspace, write_text
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 """Where GitHub tells a step the file of its job summary."""
@@ -26,6 +26,7 @@ FORMATS: Mapping[str, tuple[str, Callable[[Report, Workspace], str]]] = {
     "html": (HTML, html.render),
     "markdown": (MARKDOWN, lambda report, workspace: markdown.render(report, link=run_link())),
     "junit": (JUNIT, lambda report, workspace: junit.render(report)),
+    "csv": (CSV, frame.render),
 }
 """The file of each format in the run's folder, and its renderer."""
 

@@ -18,12 +18,12 @@ from rich.text import Text
 
 from cuvil_regress.model import Cell, Finding, Report, Result
 from cuvil_regress.reports.text import describe_bits
-from cuvil_regress.workspace import CELLS, ENVIRONMENT, HTML, JUNIT, MARKDOWN, RESULTS
+from cuvil_regress.workspace import CELLS, CSV, ENVIRONMENT, HTML, JUNIT, MARKDOWN, RESULTS
 
 FINDINGS_SHOWN = 8
 """Findings printed for a cell; `results.json` has them all."""
 
-REPORTED = (RESULTS, HTML, MARKDOWN, JUNIT, CELLS, ENVIRONMENT)
+REPORTED = (RESULTS, HTML, MARKDOWN, JUNIT, CSV, CELLS, ENVIRONMENT)
 """Files of a run's folder that are named below its report."""
 
 LOG_WIDTH = 250

@@ -93,6 +93,8 @@ def test_a_killed_harness_leaves_a_run_that_can_be_resumed(foreign_laboratory: L
     laboratory.plant("")
     refused = laboratory.resume()
     assert (refused.code, "run: the run is still going on" in refused.err) == (2, True)
+    while not laboratory.living():  # the log is there before the command
+        time.sleep(0.01)
     child.kill()
     child.communicate()
     assert laboratory.living() != []

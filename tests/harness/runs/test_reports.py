@@ -6,10 +6,18 @@ import json
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+import pandas
+
 if TYPE_CHECKING:
     from tests.harness.runs.conftest import Laboratory
 
-REPORTS = {"html": "report.html", "markdown": "summary.md", "junit": "junit.xml", "json": "results.json"}
+REPORTS = {
+    "html": "report.html",
+    "markdown": "summary.md",
+    "junit": "junit.xml",
+    "json": "results.json",
+    "csv": "outputs.csv",
+}
 
 
 def test_a_run_leaves_every_report_and_names_it(laboratory: Laboratory) -> None:
@@ -68,3 +76,13 @@ def test_a_shard_is_gathered_to_a_run_that_can_be_compared(laboratory: Laborator
     assert gathered == ran.results
     assert (folder / "cells.jsonl").read_text() == (ran.folder / "cells.jsonl").read_text()
     assert laboratory.call("compare", str(ran.folder), str(folder)).code == 0
+
+
+def test_the_table_has_a_row_an_output(laboratory: Laboratory) -> None:
+    ran = laboratory.run()
+    table = pandas.read_csv(ran.folder / "outputs.csv")
+    assert list(table.case + "/" + table.output) == [
+        f"{o['case']}/{o['output']}" for o in ran.cell["outputs"]
+    ]
+    assert list(table.sha256) == [output["sha256"] for output in ran.cell["outputs"]]
+    assert set(table.target) == {"x86_64-linux"}
