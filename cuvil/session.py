@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     import torch
 
 
+MOST_THREADS = 1024
+
+
 class CompiledModel:
     """A model that runs on NumPy arrays.
 
@@ -33,7 +37,7 @@ class CompiledModel:
     def __init__(self, handle: ModelHandle, num_threads: int, artifact: Artifact | None = None) -> None:
         self._handle = handle
         self._artifact = artifact
-        self._session = SessionHandle(handle, num_threads)
+        self._session = SessionHandle(handle, _checked_threads(num_threads))
         self._input_names = tuple(info.name for info in handle.inputs)
 
     @property
@@ -69,6 +73,8 @@ class CompiledModel:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Runs the model on inputs by name and returns its outputs by name, whatever the names are."""
+        if not isinstance(inputs, Mapping):
+            raise UsageError(f"inputs: expected arrays by name, got {type(inputs).__name__}")
         outputs = self._session.run([_dense(array) for array in self._by_name((), inputs)])
         return {info.name: array for info, array in zip(self.outputs, outputs, strict=True)}
 
@@ -125,7 +131,7 @@ def compile(  # `cuvil.compile` is the public name
         ToolchainError: this machine lacks what the target requires.
     """
     source = _onnx_of(model, example_inputs)
-    artifact = compile_model(source, Options(target or NATIVE, shapes))
+    artifact = compile_model(source, Options(target or NATIVE, _checked_shapes(shapes)))
     return load_artifact(artifact, num_threads)
 
 
@@ -153,6 +159,27 @@ def load(path: str | os.PathLike[str], num_threads: int = 1) -> CompiledModel:
         ModelError: it is no model library, or damaged.
     """
     return CompiledModel(load_model(Path(path)), num_threads)
+
+
+def _checked_threads(num_threads: object) -> int:
+    if (
+        isinstance(num_threads, bool)
+        or not isinstance(num_threads, int)
+        or not 0 <= num_threads <= MOST_THREADS
+    ):
+        raise UsageError(f"num_threads: expected a number from 0 to {MOST_THREADS}, got {num_threads!r}")
+    return num_threads
+
+
+def _checked_shapes(shapes: object) -> dict[str, tuple[int, ...]]:
+    try:
+        pairs = dict(shapes or {}).items()  # type: ignore[call-overload]  # what a caller may have passed
+        return {str(name): tuple(operator.index(extent) for extent in shape) for name, shape in pairs}
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"shapes: expected input names and tuples of extents, got {shapes!r}",
+            hint='shapes={"x": (1, 3, 224, 224)}',
+        ) from None
 
 
 def _dense(array: Array) -> Array:

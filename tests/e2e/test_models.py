@@ -193,3 +193,24 @@ def test_wrong_shape_and_dtype_are_named() -> None:
         compiled(np.ones((8, 4), np.float32))
     with pytest.raises(UsageError, match="input 'x': wrong dtype; expected float32, got float64"):
         compiled(np.ones((4, 8)))
+
+
+@pytest.mark.parametrize("num_threads", [-1, 1025, "2", None, 1.0, True])
+def test_wrong_numbers_of_threads_are_named(num_threads: object) -> None:
+    with pytest.raises(UsageError, match="num_threads: expected a number from 0 to 1024, got"):
+        cuvil.compile(product(4, 8, 3), num_threads=num_threads)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize("shapes", [{"x": 8}, {"x": "4,8"}, {"x": (4.0, 8)}, "x", 3])
+def test_wrong_shapes_are_named(shapes: object) -> None:
+    with pytest.raises(UsageError, match="shapes: expected input names and tuples of extents, got"):
+        cuvil.compile(product(4, 8, 3), shapes=shapes)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_strided_and_reversed_inputs_are_taken() -> None:
+    compiled = cuvil.compile(product(4, 8, 3))
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    for view in (x[::2], x.T[:4], x[3::-1]):
+        np.testing.assert_array_equal(compiled(view), compiled(view.copy()))
+    with pytest.raises(UsageError, match="inputs: expected arrays by name, got ndarray"):
+        compiled.run(x)  # type: ignore[arg-type]  # wrong on purpose
