@@ -16,7 +16,7 @@ from tests.needs import need, need_module, need_program
 TESTS = Path(__file__).parent
 CI = TESTS.parent / ".ci" / "run"
 
-OPTIONAL = {"strace", "chromium", "unshare", "git repository"}
+OPTIONAL = {"strace", "chromium", "unshare", "repository"}
 """What no machine must have: a test of it would else demand more than a C toolchain of the system."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from cuvil.codegen.values import Register, intrinsic_suffix, llvm_type
 from cuvil.codegen.writer import FunctionWriter, constant
-from cuvil.ir.types import BOOL, DType
+from cuvil.ir.types import BOOL, FLOAT64, DType
 from cuvil.loops.kernel import COMPARISONS
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -99,6 +99,9 @@ def _emit_cast(w: FunctionWriter, args: Sequence[Register], result: DType) -> Re
         zero = w.splat(constant(0, source), value.lanes)
         return _emit_comparison(w, "ne", (value, zero))
     if source.kind == "float" and result.kind == "int":
+        if result.bits > source.bits:
+            # By way of float64, which is exact: QEMU 7.2 fails on RISC-V's widening conversion of vectors.
+            return _emit_cast(w, [_emit_cast(w, args, FLOAT64)], result)
         suffix = f"{intrinsic_suffix(result, value.lanes)}.{intrinsic_suffix(source, value.lanes)}"
         return w.intrinsic("fptosi.sat", args, result, suffix)
     instruction = _cast_instruction(source, result)

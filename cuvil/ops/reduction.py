@@ -240,6 +240,10 @@ REDUCTION_OPS: dict[str, OpDef] = {
 OPERATORS = (SOFTMAX, LAYER_NORM, *REDUCTION_OPS.values())
 
 
+BOOL_SINCE = 20
+"""The opset from which ONNX takes the extrema of booleans."""
+
+
 def _import_reduction(op: OpDef, axes_since: int) -> Importer:
     """`axes` is an operand from opset `axes_since` on; without axes, all are reduced."""
 
@@ -252,6 +256,8 @@ def _import_reduction(op: OpDef, axes_since: int) -> Importer:
         keepdims = bool(node.attrs.get("keepdims", 1))
         if x.type.dtype != BOOL:
             return [reduced(node, op, x, chosen, keepdims=keepdims)]
+        if node.op_type not in ("ReduceMax", "ReduceMin") or node.opset < BOOL_SINCE:
+            raise node.unsupported("the element type bool")
         # Above zero: also right for the neutral elements, which empty axes give.
         value = reduced(node, op, convert(node, x, INT32), chosen, keepdims=keepdims)
         return [node.emit(GREATER, [value, scalar_constant(node, value, 0)])]
