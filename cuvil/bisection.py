@@ -156,7 +156,7 @@ def _failures_of(stage: str) -> Iterator[None]:
         yield
     except ToolchainError:  # the machine lacks something, which is no stage's fault
         raise
-    except Exception as error:
+    except Exception as error:  # see above: any failure is a find
         raise _StageError(stage, error) from error
 
 

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except Exception as error:
+    except Exception as error:  # a fault of ours: one line, and the traceback in a log
         return _fail(_internal(error))
     return code
 

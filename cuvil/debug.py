@@ -108,7 +108,7 @@ def watch() -> Iterator[Trace]:
     trace = Trace(_level(os.environ.get("CUVIL_DEBUG") or "0"), Path(dump) if dump else None)
     try:
         yield trace
-    except Exception as error:
+    except Exception as error:  # raised again below, once the dump is whole
         with contextlib.suppress(UsageError):  # the first error is the one to be told
             trace.publish(error)
         raise

@@ -68,6 +68,6 @@ def run_onnxruntime(model: Path, inputs: Mapping[str, Array]) -> list[Array]:
     try:
         session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         return [np.asarray(array) for array in session.run(None, dict(inputs))]
-    except Exception as error:
+    except Exception as error:  # the peer raises types of its own, which are not public
         words = " ".join(str(error).split())
         raise UsageError(f"onnxruntime: can't run {model.name!r}: {words}") from error

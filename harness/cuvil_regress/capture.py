@@ -108,7 +108,7 @@ def export(model: models.Model, opset: int = OPSET) -> bytes:
                 do_constant_folding=True,
                 **_pinned_exporter(torch.onnx.export),
             )
-        except Exception as error:
+        except Exception as error:  # the exporter raises whatever its many layers raise
             first_line = str(error).strip().partition("\n")[0]
             message = (
                 f"model {model.name!r}: torch {torch.__version__} can't export it; expected an ONNX model"

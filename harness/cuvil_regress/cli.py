@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FINDINGS
-    except Exception as error:
+    except Exception as error:  # a fault of ours: one line, and the traceback in a log
         return _internal(error)
 
 
