@@ -15,6 +15,7 @@ import numpy as np
 
 from cuvil import toolchain
 from cuvil.errors import UsageError
+from cuvil.ir.dims import Symbol, symbols_of
 from cuvil.ir.types import Array, TensorType
 from cuvil.objects import WEIGHTS_SYMBOL, write_object
 from cuvil.plan import ALIGN_BYTES
@@ -23,10 +24,20 @@ from cuvil.targets.target import Target
 INFO_SYMBOL = "cuvil_model_info"
 STRINGS_SYMBOL = "cuvil_model_strings"
 RUN_SYMBOL = "cuvil_model_run"
-EXPORTED_SYMBOLS = (INFO_SYMBOL, STRINGS_SYMBOL, WEIGHTS_SYMBOL, RUN_SYMBOL)
+SHAPES_SYMBOL = "cuvil_model_shapes"
+EXPORTED_SYMBOLS = (INFO_SYMBOL, STRINGS_SYMBOL, WEIGHTS_SYMBOL, RUN_SYMBOL, SHAPES_SYMBOL)
 
-META_SCHEMA_VERSION = 1
+META_SCHEMA_VERSION = 2
 META_SUFFIX = ".cuvil-meta.json"
+
+
+@dataclass(frozen=True)
+class NamedDimension:
+    """A named dimension, and the axis of an input that a run reads it from."""
+
+    symbol: Symbol
+    input: int
+    axis: int
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,17 @@ class Signature:
 
     inputs: tuple[tuple[str, TensorType], ...]
     outputs: tuple[tuple[str, TensorType], ...]
+
+    @property
+    def dimensions(self) -> tuple[NamedDimension, ...]:
+        """The named dimensions in the order of their names."""
+        found: dict[str, NamedDimension] = {}
+        for number, (_, tensor) in enumerate(self.inputs):
+            for axis, extent in enumerate(tensor.shape):
+                symbol = symbols_of([extent]).get(str(extent))
+                if symbol is not None:
+                    found.setdefault(symbol.name, NamedDimension(symbol, number, axis))
+        return tuple(found[name] for name in sorted(found))
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from cuvil.artifact import Artifact, Signature
 from cuvil.codegen.machine import compile_object
 from cuvil.codegen.module import describe, emit_module
 from cuvil.differences import Difference, difference
 from cuvil.driver import PASSES, Pass, run_passes
 from cuvil.errors import ToolchainError, UsageError
-from cuvil.interp import evaluate_graph, evaluate_program
+from cuvil.interp import evaluate_graph, evaluate_program, view_of
 from cuvil.ir.graph import Graph, Value
 from cuvil.ir.types import Array
 from cuvil.loops.verify import verify_kernel
@@ -213,18 +211,12 @@ def _evaluate(graph: Graph, inputs: Sequence[Array]) -> _Run:
 def _run_of(program: Program, graph: Graph, memory: Mapping[Value, Array]) -> _Run:
     """What a program computed, by the names of the graph that it was lowered from."""
     values = {
-        result.name: _view(program, memory, result)
+        result.name: view_of(program, memory, result)
         for node in graph.nodes
         for result in node.results
         if program.root(result) in memory
     }
-    return _Run([_view(program, memory, output) for output in program.outputs], values, _makers(graph))
-
-
-def _view(program: Program, memory: Mapping[Value, Array], value: Value) -> Array:
-    if not value.type.count:
-        return np.empty(value.type.shape, value.type.dtype.numpy)
-    return memory[program.root(value)].reshape(value.type.shape)
+    return _Run([view_of(program, memory, output) for output in program.outputs], values, _makers(graph))
 
 
 def _makers(graph: Graph) -> dict[str, str]:
@@ -258,7 +250,7 @@ def _run_native(program: Program, target: Target, inputs: Sequence[Array]) -> li
     outputs = tuple((f"{number}", value.type) for number, value in enumerate(program.outputs))
     signature = Signature(named_inputs, outputs)
     description = describe(program.name, signature, plan, target)
-    code = compile_object(emit_module(program, plan, description, target), target)
+    code = compile_object(emit_module(program, plan, signature, description, target), target)
     artifact = Artifact(target, signature, description, code, plan.weights, plan.weights_bytes, {})
     computed = load_artifact(artifact)(*inputs)
     return list(computed) if isinstance(computed, tuple) else [computed]

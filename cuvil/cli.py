@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -106,7 +107,14 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=1,3,224,224",
-        help="fix the shape of an input that the model leaves open; may be repeated",
+        help="fix the shape of an input that the model leaves open, or name dimensions; may be repeated",
+    )
+    parser.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=1..128",
+        help="bounds of a named dimension that every run chooses anew; may be repeated",
     )
 
 
@@ -176,7 +184,8 @@ def _options(args: argparse.Namespace, target: str | None) -> Options:
     from cuvil.driver import Options
 
     shapes = _by_name("--shape", map(_shape, args.shape))
-    return Options(toolchain.host_target() if target is None else target, shapes)
+    dims = _by_name("--dim", map(_dim, args.dim))
+    return Options(toolchain.host_target() if target is None else target, shapes, dims)
 
 
 def _by_name(option: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
@@ -188,13 +197,22 @@ def _by_name(option: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
     return found
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`x=1,3`; `x=` is the shape of a scalar."""
+def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """`x=1,3`, or `x=batch,3` with a named dimension; `x=` is the shape of a scalar."""
     name, separator, extents = text.rpartition("=")
     words = extents.split(",") if extents else []
-    if not separator or not name or not all(word.isascii() and word.isdecimal() for word in words):
+    if not separator or not name or not all(re.fullmatch(r"\d+|[A-Za-z_][\w.]*", word) for word in words):
         raise UsageError(f"--shape: expected NAME=1,3,224,224, got {text!r}")
-    return name, tuple(map(int, words))
+    return name, tuple(int(word) if word.isdecimal() else word for word in words)
+
+
+def _dim(text: str) -> tuple[str, tuple[int, int]]:
+    """`seq=1..128`, or `seq=24` for one value."""
+    name, separator, bounds = text.rpartition("=")
+    ends = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", bounds, re.ASCII)
+    if not separator or not name or not ends:
+        raise UsageError(f"--dim: expected NAME=1..128, got {text!r}")
+    return name, (int(ends[1]), int(ends[2] or ends[1]))
 
 
 def _threads(text: str) -> int:
@@ -240,8 +258,9 @@ def _load(args: argparse.Namespace) -> CompiledModel:
     from cuvil.targets.target import NATIVE
 
     if args.model.endswith(".so"):
-        if args.shape:
-            raise UsageError("--shape: a compiled library has fixed shapes; expected an ONNX model")
+        for option, given in (("--shape", args.shape), ("--dim", args.dim)):
+            if given:
+                raise UsageError(f"{option}: a compiled library has its shapes; expected an ONNX model")
         return load(args.model, args.threads)
     return load_artifact(compile_model(args.model, _options(args, NATIVE)), args.threads)
 
@@ -287,7 +306,7 @@ def _bisect(args: argparse.Namespace) -> int:
     from cuvil.trial import complete_inputs, run_onnxruntime
 
     options = _options(args, args.target)
-    graph = load_onnx(args.model, options.shapes).graph
+    graph = load_onnx(args.model, options.shapes, options.dims).graph
     inputs = complete_inputs(graph.inputs, _by_name("--input", map(_input, args.input)))
     reference = None
     if args.against == "onnxruntime":

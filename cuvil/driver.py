@@ -14,6 +14,8 @@ from cuvil.codegen.machine import compile_assembly, compile_object, llvm_version
 from cuvil.codegen.module import describe, emit_module
 from cuvil.debug import Trace
 from cuvil.frontends.onnx import ImportedModel, load_onnx
+from cuvil.frontends.onnx_inputs import Bounds, UserShape
+from cuvil.ir.dims import is_fixed
 from cuvil.ir.graph import Graph
 from cuvil.ir.text import format_graph
 from cuvil.ir.verify import verify_graph
@@ -42,12 +44,14 @@ class Options:
     """How to compile.
 
     `target` is the name of a record, or `native` for the best one of this machine. `shapes` fixes inputs
-    whose shapes the model leaves open. `parallel_flops` is the least work that is split over threads; it
-    changes no result, and tests set it to 0 to split everything.
+    whose shapes the model leaves open, or names their dimensions; `dims` bounds the named ones, which every
+    run then chooses. `parallel_flops` is the least work that is split over threads; it changes no result, and
+    tests set it to 0 to split everything.
     """
 
     target: str
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    shapes: Mapping[str, UserShape] | None = None
+    dims: Mapping[str, Bounds] | None = None
     parallel_flops: int | None = None
 
 
@@ -93,7 +97,7 @@ def run_stages(source: Source | onnx.ModelProto, options: Options, trace: Trace 
     trace = trace or Trace()
     target = resolve_target(options.target)
     with trace.stage("import"):
-        model = load_onnx(source, options.shapes)
+        model = load_onnx(source, options.shapes, options.dims)
         trace.names(model.name, model.sha256, target.name)
     with trace.stage("passes"):
         graphs = tuple(run_passes(model.graph, PASSES, trace))
@@ -107,7 +111,9 @@ def run_stages(source: Source | onnx.ModelProto, options: Options, trace: Trace 
     signature = _signature(program, graph)
     description = describe(model.name, signature, plan, target)
     with trace.stage("LLVM IR"):
-        llvm = emit_module(program, plan, description, target, parallel_flops=options.parallel_flops)
+        llvm = emit_module(
+            program, plan, signature, description, target, parallel_flops=options.parallel_flops
+        )
     trace.text(debug.LLVM, "code.ll", lambda: llvm)
     return Stages(model, graphs, program, plan, llvm, target, signature)
 
@@ -161,6 +167,10 @@ def _metadata(stages: Stages) -> dict[str, Any]:
         "numerics": "strict",
         "inputs": _tensors(stages.signature.inputs),
         "outputs": _tensors(stages.signature.outputs),
+        "dimensions": [
+            {"name": named.symbol.name, "minimum": named.symbol.minimum, "maximum": named.symbol.maximum}
+            for named in stages.signature.dimensions
+        ],
         "arena_bytes": stages.plan.arena_bytes,
         "weights_bytes": stages.plan.weights_bytes,
         "nodes": [
@@ -171,4 +181,7 @@ def _metadata(stages: Stages) -> dict[str, Any]:
 
 
 def _tensors(tensors: tuple[tuple[str, Any], ...]) -> list[dict[str, Any]]:
-    return [{"name": name, "dtype": t.dtype.name, "shape": list(t.shape)} for name, t in tensors]
+    return [
+        {"name": name, "dtype": t.dtype.name, "shape": [n if is_fixed(n) else str(n) for n in t.shape]}
+        for name, t in tensors
+    ]

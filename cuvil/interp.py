@@ -15,12 +15,30 @@ from typing import Any, Literal
 import numpy as np
 
 from cuvil import exact
+from cuvil.ir.dims import symbols_of, value_of
 from cuvil.ir.graph import Graph, Value
-from cuvil.ir.types import Array, type_of
-from cuvil.loops.kernel import Buffer, Const, Declare, Expr, For, Kernel, Let, Load, Op, Stmt, Store, Var
+from cuvil.ir.op import attrs_at
+from cuvil.ir.types import Array, shape_at, type_of
+from cuvil.loops.kernel import (
+    Buffer,
+    Const,
+    Declare,
+    Expr,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Size,
+    Stmt,
+    Store,
+    Var,
+)
 from cuvil.plan import Program
 
 Order = Literal["vectors", "ascending", "descending"]
+
+_NO_SYMBOLS: Mapping[str, int] = {}
 
 _POISON_WORD = 0x5A5A5A5A
 """What undefined integers hold; undefined floats hold NaN."""
@@ -30,7 +48,11 @@ _MOST_LANES = 1 << 14
 
 
 def run_kernel(
-    kernel: Kernel, buffers: Mapping[str, Array] | Sequence[Array], *, order: Order = "vectors"
+    kernel: Kernel,
+    buffers: Mapping[str, Array] | Sequence[Array],
+    *,
+    order: Order = "vectors",
+    symbols: Mapping[str, int] = _NO_SYMBOLS,
 ) -> None:
     """Runs `kernel`, writing its outputs in place.
 
@@ -42,13 +64,14 @@ def run_kernel(
         order: `vectors` runs many iterations of independent loops at once; `ascending` runs all loops one
             iteration after the other, which is the definition; `descending` does, too, and runs
             independent loops backwards.
+        symbols: the values of the named dimensions.
 
     Raises:
         ValueError: a buffer is missing or does not fit, an input is stored to, or several iterations of an
             independent loop store to one element (found in the order `vectors`).
         IndexError: an index leaves its buffer.
     """
-    machine = _Machine(kernel.name, _bind(kernel, buffers), order)
+    machine = _Machine(kernel.name, _bind(kernel, buffers, symbols), order, symbols)
     with np.errstate(all="ignore"):
         machine.run(kernel.body)
 
@@ -62,27 +85,33 @@ def run_program(program: Program, inputs: Sequence[Array], *, order: Order = "ve
         order: as for `run_kernel`.
     """
     memory = evaluate_program(program, inputs, order=order)
-    return [
-        memory[program.root(output)].reshape(output.type.shape)
-        if output.type.count
-        else np.empty(output.type.shape, output.type.dtype.numpy)
-        for output in program.outputs
-    ]
+    return [view_of(program, memory, output) for output in program.outputs]
+
+
+def view_of(program: Program, memory: Mapping[Value, Array], value: Value) -> Array:
+    """A value of a program that ran, out of the memory that `evaluate_program` returned."""
+    symbols = bind_symbols(program.inputs, [memory[each] for each in program.inputs])
+    fixed = value.type.at(symbols)
+    if not fixed.count:
+        return np.empty(fixed.shape, fixed.dtype.numpy)
+    return memory[program.root(value)].reshape(fixed.shape)
 
 
 def evaluate_program(
     program: Program, inputs: Sequence[Array], *, order: Order = "vectors"
 ) -> dict[Value, Array]:
     """Runs a program as `run_program` does and returns the memory of every root value, each its own."""
+    symbols = bind_symbols(program.inputs, inputs)
     memory: dict[Value, Array] = dict(program.constants)
     memory.update(zip(program.inputs, inputs, strict=True))
     for call in program.calls:
         roots = [program.root(operand) for operand in call.operands]
         for root in roots:
             if root not in memory:
-                memory[root] = np.empty(root.type.shape, root.type.dtype.numpy)
+                memory[root] = np.empty(shape_at(root.type.shape, symbols), root.type.dtype.numpy)
         pairs = zip(call.kernel.params, roots, strict=True)
-        run_kernel(call.kernel, [memory[root].reshape(param.shape) for param, root in pairs], order=order)
+        buffers = [memory[root].reshape(shape_at(param.shape, symbols)) for param, root in pairs]
+        run_kernel(call.kernel, buffers, order=order, symbols=symbols)
     return memory
 
 
@@ -101,15 +130,36 @@ def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
 
 def evaluate_graph(graph: Graph, inputs: Sequence[Array]) -> dict[Value, Array]:
     """Runs a graph as `run_graph` does and returns every value."""
+    symbols = bind_symbols(graph.inputs, inputs)
     values: dict[Value, Array] = dict(graph.constants)
     values.update(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes:
-        results = node.op.evaluate([values[operand] for operand in node.operands], node.attrs)
+        attrs = attrs_at(node.attrs, symbols)
+        results = node.op.evaluate([values[operand] for operand in node.operands], attrs)
         for value, result in zip(node.results, results, strict=True):
-            if type_of(result) != value.type:
-                raise TypeError(f"{node.loc}: {node.op.name}: expected {value.type}, got {type_of(result)}")
+            expected, got = value.type.at(symbols), type_of(result)
+            if got != expected:
+                raise TypeError(f"{node.loc}: {node.op.name}: expected {expected}, got {got}")
             values[value] = result
     return values
+
+
+def bind_symbols(inputs: Sequence[Value], arrays: Sequence[Array]) -> dict[str, int]:
+    """The values of the named dimensions in a run on `arrays`.
+
+    Raises:
+        ValueError: a shape is not one of the input's.
+    """
+    symbols: dict[str, int] = {}
+    for value, array in zip(inputs, arrays, strict=True):
+        for extent, size in zip(value.type.shape, array.shape, strict=False):
+            if str(extent) in symbols_of([extent]):
+                symbols.setdefault(str(extent), size)
+    for value, array in zip(inputs, arrays, strict=True):
+        expected = shape_at(value.type.shape, symbols)
+        if array.shape != expected:
+            raise ValueError(f"input {value.name!r}: expected {list(expected)}, got {list(array.shape)}")
+    return symbols
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +170,14 @@ class _Memory:
     depth: int = 0
 
 
-def _bind(kernel: Kernel, buffers: Mapping[str, Array] | Sequence[Array]) -> dict[Buffer, _Memory]:
+def _bind(
+    kernel: Kernel, buffers: Mapping[str, Array] | Sequence[Array], symbols: Mapping[str, int]
+) -> dict[Buffer, _Memory]:
     given = buffers if isinstance(buffers, Mapping) else _by_name(kernel, buffers)
     unknown = set(given) - {param.name for param in kernel.params}
     if unknown:
         raise ValueError(f"kernel {kernel.name!r}: no such buffers {sorted(unknown)}")
-    return {param: _Memory(_bind_one(kernel, param, given)) for param in kernel.params}
+    return {param: _Memory(_bind_one(kernel, param, given, symbols)) for param in kernel.params}
 
 
 def _by_name(kernel: Kernel, arrays: Sequence[Array]) -> dict[str, Array]:
@@ -137,23 +189,24 @@ def _by_name(kernel: Kernel, arrays: Sequence[Array]) -> dict[str, Array]:
     return {param.name: array for param, array in zip(params, arrays, strict=True)}
 
 
-def _bind_one(kernel: Kernel, param: Buffer, given: Mapping[str, Array]) -> Array:
+def _bind_one(kernel: Kernel, param: Buffer, given: Mapping[str, Array], symbols: Mapping[str, int]) -> Array:
+    shape = shape_at(param.shape, symbols)
     if param.name not in given and param.role == "scratch":
-        return _undefined(param, ())
+        return _undefined(param, shape)
     if param.name not in given:
         raise ValueError(f"kernel {kernel.name!r}: buffer {param.name!r} is missing")
     array = given[param.name]
-    if array.dtype != param.dtype.numpy or array.shape != param.shape:
-        expected, got = f"{param.dtype}{list(param.shape)}", f"{array.dtype}{list(array.shape)}"
+    if array.dtype != param.dtype.numpy or array.shape != shape:
+        expected, got = f"{param.dtype}{list(shape)}", f"{array.dtype}{list(array.shape)}"
         raise ValueError(f"kernel {kernel.name!r}: buffer {param.name!r}: expected {expected}, got {got}")
     view = array.view()
     view.flags.writeable = array.flags.writeable and param.role != "input"
     return view
 
 
-def _undefined(buffer: Buffer, batch: tuple[int, ...]) -> Array:
+def _undefined(buffer: Buffer, shape: tuple[int, ...]) -> Array:
     value = np.nan if buffer.dtype.kind == "float" else _POISON_WORD
-    return np.full(buffer.shape + batch, value, buffer.dtype.numpy)
+    return np.full(shape, value, buffer.dtype.numpy)
 
 
 _Memo = dict[int, Array]
@@ -163,8 +216,11 @@ _Memo = dict[int, Array]
 class _Machine:
     """The state of one run."""
 
-    def __init__(self, name: str, memory: dict[Buffer, _Memory], order: Order) -> None:
+    def __init__(
+        self, name: str, memory: dict[Buffer, _Memory], order: Order, symbols: Mapping[str, int]
+    ) -> None:
         self._name = name
+        self._symbols = symbols
         self._memory = memory
         self._order = order
         self._values: dict[str, Array] = {}
@@ -177,7 +233,8 @@ class _Machine:
                 case Let():
                     self._values[stmt.var.name] = self._evaluate(stmt.value, {})
                 case Declare():
-                    memory = _Memory(_undefined(stmt.buffer, self._batch), len(self._lanes))
+                    shape = stmt.buffer.shape + self._batch
+                    memory = _Memory(_undefined(stmt.buffer, shape), len(self._lanes))
                     self._memory[stmt.buffer] = memory
                 case Store():
                     self._store(stmt, {})
@@ -194,15 +251,16 @@ class _Machine:
         if independent and self._order == "vectors":
             self._run_lanes(loop)
             return
-        indices = range(loop.extent)
+        indices = range(value_of(loop.extent, self._symbols))
         for index in reversed(indices) if independent and self._order == "descending" else indices:
             self._values[loop.var.name] = np.int64(index)  # type: ignore[assignment]  # a 0-d array in effect
             self.run(loop.body)
 
     def _run_lanes(self, loop: For) -> None:
         most = max(1, _MOST_LANES // math.prod(self._batch))
-        for start in range(0, loop.extent, most):
-            count = min(most, loop.extent - start)
+        extent = value_of(loop.extent, self._symbols)
+        for start in range(0, extent, most):
+            count = min(most, extent - start)
             lane = np.arange(count, dtype=np.int64).reshape((-1,) + (1,) * len(self._lanes))
             self._values[loop.var.name] = lane + start
             self._lanes.append(lane)
@@ -226,6 +284,8 @@ class _Machine:
             case Const():
                 constant: Array = expr.dtype.numpy.type(expr.value)
                 return constant
+            case Size():
+                return np.int64(value_of(expr.extent, self._symbols))  # type: ignore[return-value]  # 0-d
         raise TypeError(f"kernel {self._name!r}: not an expression: {expr!r}")
 
     def _operate(self, op: Op, memo: _Memo) -> Array:
@@ -254,7 +314,8 @@ class _Machine:
 
     def _index(self, buffer: Buffer, index: tuple[Expr, ...], memo: _Memo) -> list[Array]:
         values = [self._evaluate(i, memo) for i in index]
-        for axis, (value, extent) in enumerate(zip(values, buffer.shape, strict=True)):
+        shape = shape_at(buffer.shape, self._symbols)
+        for axis, (value, extent) in enumerate(zip(values, shape, strict=True)):
             low, high = (value, value) if value.ndim == 0 else (value.min(), value.max())
             if low < 0 or high >= extent:
                 got = low if low < 0 else high

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from cuvil.errors import UnsupportedError
+from cuvil.ir.dims import Extent, highest
 from cuvil.ir.graph import Graph, Node, Value
 from cuvil.ir.types import FLOAT32, Array, Shape, TensorType, type_of
 from cuvil.loops.build import KernelBuilder
@@ -49,6 +50,14 @@ class _Lowering:
 
     def lower(self, node: Node) -> None:
         self._loc = node.loc
+        try:
+            self._lower(node)
+        except UnsupportedError as error:
+            if str(error).startswith(node.loc):
+                raise
+            raise UnsupportedError(f"{node.loc}: {error}", hint=error.hint) from None
+
+    def _lower(self, node: Node) -> None:
         if node.op.view:
             self.roots[node.result] = node.operands[0]
         elif not any(result.type.count for result in node.results):
@@ -112,7 +121,7 @@ class _Lowering:
     def temporary(self, tensor_type: TensorType, name: str) -> Value:
         return Value(name, tensor_type)
 
-    def call(self, kernel: Kernel, operands: Sequence[Value], flops: int) -> None:
+    def call(self, kernel: Kernel, operands: Sequence[Value], flops: Extent) -> None:
         for buffer, value in zip(kernel.params, operands, strict=True):
             same = math.prod(buffer.shape) == value.type.count and buffer.dtype == value.type.dtype
             assert same, f"{kernel.name}: {buffer.name} {buffer.shape} is bound to {value!r}"
@@ -124,8 +133,8 @@ class _Lowering:
     def behind(self, pointwise: Pointwise) -> LowerContext:
         return _Behind(self, pointwise)
 
-    def tile(self, rows: int, columns: int) -> Tile:
-        return choose_tile(self._target, rows, columns)
+    def tile(self, rows: Extent, columns: Extent) -> Tile:
+        return choose_tile(self._target, highest(rows), highest(columns))
 
 
 class _Behind:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from cuvil.ir.dims import Extent, highest
 from cuvil.ir.graph import Value
 from cuvil.ir.types import Array
 from cuvil.loops.kernel import Kernel
@@ -19,7 +20,7 @@ class Call:
 
     kernel: Kernel
     operands: tuple[Value, ...]
-    flops: int
+    flops: Extent
     loc: str
 
 
@@ -73,7 +74,8 @@ class _Interval:
 
     @property
     def size_bytes(self) -> int:
-        return _aligned(max(1, self.value.type.size_bytes))
+        """The most that a run needs."""
+        return _aligned(max(1, highest(self.value.type.size_bytes)))
 
 
 def plan_memory(program: Program) -> Plan:

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,6 +33,9 @@ ALIGNMENT_BYTES = 64
 _BEGIN_MARKER, _END_MARKER = "/* --- cffi begin --- */", "/* --- cffi end --- */"
 _MESSAGE_BYTES = 1024
 
+_MOST_BINDINGS = 1024
+"""Combinations of shapes that a session remembers."""
+
 # By the numbers of the ONNX TensorProto.DataType.
 _DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.float32),
@@ -51,12 +55,25 @@ _DTYPES: dict[int, np.dtype[Any]] = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, element type and shape of an input or output."""
+    """Name, element type and shape of an input or output.
+
+    An extent that depends on named dimensions is the text of its expression, such as `"2*seq + 1"`;
+    `size_bytes` is then the most that the tensor can have.
+    """
 
     name: str
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     size_bytes: int
+
+
+@dataclass(frozen=True)
+class DimensionInfo:
+    """A named dimension: one number in all shapes of a run, from `minimum` to `maximum`."""
+
+    name: str
+    minimum: int
+    maximum: int
 
 
 @dataclass(frozen=True)
@@ -114,6 +131,51 @@ class ModelHandle:
         self.target: str = _text(api.native.cuvil_model_target(pointer))
         self.inputs = _tensors(pointer, api.native.cuvil_model_input_count, api.native.cuvil_model_input)
         self.outputs = _tensors(pointer, api.native.cuvil_model_output_count, api.native.cuvil_model_output)
+        self.dimensions = _dimensions(pointer)
+
+    def bind(self, input_shapes: Sequence[tuple[int, ...]]) -> Binding:
+        """The named dimensions and the outputs' shapes in a run on inputs of these shapes, whose ranks fit.
+
+        Raises:
+            UsageError: A shape is none that the model takes.
+        """
+        api = _api()
+        rows = [api.ffi.new(f"int64_t[{len(shape) + 1}]", list(shape)) for shape in input_shapes]
+        input_dims = api.ffi.new("int64_t *[]", rows)
+        dimensions = api.ffi.new(f"int64_t[{len(self.dimensions) + 1}]")
+        message = api.ffi.new("char[]", _MESSAGE_BYTES)
+        status = api.native.cuvil_model_bind(self.pointer, input_dims, dimensions, message, _MESSAGE_BYTES)
+        _expect_ok(status, message)
+        return Binding(
+            dimensions, tuple(map(partial(self._output_shape, dimensions), range(len(self.outputs))))
+        )
+
+    def _output_shape(self, dimensions: Any, index: int) -> tuple[int, ...]:
+        api = _api()
+        rank = len(self.outputs[index].shape)
+        info, dims = api.ffi.new("cuvil_tensor_info *"), api.ffi.new(f"int64_t[{rank + 1}]")
+        status = api.native.cuvil_model_output_at(self.pointer, index, dimensions, dims, info)
+        if status != api.native.CUVIL_OK:
+            _raise(status, f"model {self.name!r}: {_text(api.native.cuvil_status_text(status))}")
+        return tuple(api.ffi.unpack(dims, rank))
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """The named dimensions of a run, as the C API takes them, and the shapes of its outputs."""
+
+    dimensions: Any
+    output_shapes: tuple[tuple[int, ...], ...]
+
+
+def _dimensions(pointer: Any) -> tuple[DimensionInfo, ...]:
+    api = _api()
+    info = api.ffi.new("cuvil_dimension_info *")
+    dimensions = []
+    for index in range(api.native.cuvil_model_dimension_count(pointer)):
+        api.native.cuvil_model_dimension(pointer, index, info)
+        dimensions.append(DimensionInfo(_text(info.name), info.minimum, info.maximum))
+    return tuple(dimensions)
 
 
 def _tensors(pointer: Any, count: Any, query: Any) -> tuple[TensorInfo, ...]:
@@ -125,7 +187,10 @@ def _tensors(pointer: Any, count: Any, query: Any) -> tuple[TensorInfo, ...]:
         name = _text(info.name)
         if info.dtype not in _DTYPES:
             raise ModelError(f"tensor {name!r}: no NumPy type for its elements; got ONNX type {info.dtype}")
-        shape = tuple(api.ffi.unpack(info.dims, info.rank))
+        dims = api.ffi.unpack(info.dims, info.rank)
+        shape = tuple(
+            dim if dim >= 0 else _text(api.native.cuvil_model_dim_text(pointer, dim)) for dim in dims
+        )
         tensors.append(TensorInfo(name, _DTYPES[info.dtype], shape, info.size_bytes))
     return tuple(tensors)
 
@@ -163,7 +228,13 @@ def load_model(path: Path) -> ModelHandle:
 
 
 def attach_model(
-    info: Array, strings: bytes, weights: BufferLike, run_address: int, keep_alive: object
+    info: Array,
+    strings: bytes,
+    weights: BufferLike,
+    run_address: int,
+    keep_alive: object,
+    *,
+    shapes_address: int = 0,
 ) -> ModelHandle:
     """Takes a model whose code is in this process.
 
@@ -173,14 +244,15 @@ def attach_model(
         weights: `cuvil_model_weights`; its memory must be 64-byte aligned, and is used in place.
         run_address: Address of `cuvil_model_run`.
         keep_alive: The owner of the code; held as long as the model.
+        shapes_address: Address of `cuvil_model_shapes`, which named dimensions need.
 
     Raises:
         ModelError: The tables are damaged, or the weights misaligned.
         ToolchainError: This machine lacks instructions that the code needs.
     """
     api = _api()
-    if info.dtype != np.int64 or info.ndim != 1 or info.size < 12:
-        raise ModelError(f"attached model: info; expected int64[12] or longer, got {info.dtype}{info.shape}")
+    if info.dtype != np.int64 or info.ndim != 1 or info.size < 13:
+        raise ModelError(f"attached model: info; expected int64[13] or longer, got {info.dtype}{info.shape}")
     weights_bytes = bytes_of(weights).nbytes
     if info[2] != info.size or info[7] != len(strings) or info[6] > weights_bytes:
         raise ModelError("attached model: the sizes of info, strings and weights differ from what info says")
@@ -192,7 +264,9 @@ def attach_model(
     model = api.ffi.new("cuvil_model **")
     message = api.ffi.new("char[]", _MESSAGE_BYTES)
     run = api.ffi.cast("cuvil_run_function", run_address)
-    _expect_ok(api.native.cuvil_model_attach(*pointers, run, message, _MESSAGE_BYTES, model), message)
+    shapes = api.ffi.cast("cuvil_shapes_function", shapes_address)
+    status = api.native.cuvil_model_attach(*pointers, run, shapes, message, _MESSAGE_BYTES, model)
+    _expect_ok(status, message)
     return ModelHandle(model[0], (keep_alive, buffers))
 
 
@@ -226,7 +300,8 @@ class SessionHandle:
             _raise(status, f"session of model {model.name!r} with {num_threads} threads: {text}")
         self._model = model
         self._session = api.ffi.gc(session[0], api.native.cuvil_session_release)
-        self._run_native = api.native.cuvil_session_run
+        self._run_native = api.native.cuvil_session_run_bound
+        self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}
         self._from_buffer = api.ffi.from_buffer
         self._new = api.ffi.new
         self._input_pointers = api.ffi.typeof(f"void *[{max(1, len(model.inputs))}]")
@@ -239,15 +314,29 @@ class SessionHandle:
             UsageError: An input's number, element type, shape or memory layout is not the model's.
         """
         _check_inputs(inputs, self._model.inputs)
-        outputs = [aligned_empty(info.dtype, info.shape) for info in self._model.outputs]
+        binding = self._binding(tuple([array.shape for array in inputs]))
+        outputs = [
+            aligned_empty(info.dtype, shape)
+            for info, shape in zip(self._model.outputs, binding.output_shapes, strict=True)
+        ]
         from_buffer = self._from_buffer
         # Fresh pointer tables: other threads may be in this method, too.
         input_pointers = self._new(self._input_pointers, [from_buffer(array) for array in inputs])
         output_pointers = self._new(self._output_pointers, [from_buffer(array) for array in outputs])
-        status = self._run_native(self._session, input_pointers, output_pointers)
+        status = self._run_native(self._session, binding.dimensions, input_pointers, output_pointers)
         if status != 0:
             _raise(status, f"model {self._model.name!r}: {_text(_api().native.cuvil_status_text(status))}")
         return outputs
+
+    def _binding(self, shapes: tuple[tuple[int, ...], ...]) -> Binding:
+        """What these shapes of the inputs mean, remembered for the next run."""
+        binding = self._bindings.get(shapes)
+        if binding is None:
+            if len(self._bindings) >= _MOST_BINDINGS:
+                self._bindings.clear()
+            binding = self._model.bind(shapes)
+            self._bindings[shapes] = binding
+        return binding
 
     @property
     def worker_runs(self) -> int:
@@ -264,7 +353,7 @@ def _check_inputs(inputs: Sequence[Array], infos: tuple[TensorInfo, ...]) -> Non
             raise UsageError(f"input {info.name!r}: expected a numpy array, got {type(array).__name__}")
         if array.dtype != info.dtype:
             raise UsageError(f"input {info.name!r}: wrong dtype; expected {info.dtype}, got {array.dtype}")
-        if array.shape != info.shape:
+        if array.shape != info.shape and not _may_fit(array.shape, info.shape):
             raise UsageError(f"input {info.name!r}: wrong shape; expected {info.shape}, got {array.shape}")
         flags = array.flags
         if not (flags.c_contiguous and flags.aligned):
@@ -272,6 +361,13 @@ def _check_inputs(inputs: Sequence[Array], infos: tuple[TensorInfo, ...]) -> Non
                 f"input {info.name!r}: wrong memory layout; expected C-contiguous, aligned elements",
                 hint="numpy.ascontiguousarray, or a copy",
             )
+
+
+def _may_fit(shape: tuple[int, ...], expected: tuple[int | str, ...]) -> bool:
+    """Whether all fixed extents are as expected; the others are checked together."""
+    return len(shape) == len(expected) and all(
+        isinstance(extent, str) or extent == size for size, extent in zip(shape, expected, strict=True)
+    )
 
 
 def aligned_empty(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

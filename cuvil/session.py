@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cuvil import toolchain
-from cuvil.artifact import RUN_SYMBOL, Artifact
+from cuvil.artifact import RUN_SYMBOL, SHAPES_SYMBOL, Artifact
 from cuvil.codegen.machine import LoadedObject
 from cuvil.driver import Options, Source, compile_model
 from cuvil.errors import UsageError
@@ -109,7 +109,8 @@ def compile(  # `cuvil.compile` is the public name
     model: Source | onnx.ModelProto | torch.nn.Module,
     example_inputs: tuple[Any, ...] | None = None,
     *,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int | str, ...]] | None = None,
+    dims: Mapping[str, tuple[int, int]] | None = None,
     target: str | None = None,
     num_threads: int = 1,
 ) -> CompiledModel:
@@ -117,10 +118,14 @@ def compile(  # `cuvil.compile` is the public name
 
     Args:
         model: path or bytes of an ONNX model, an `onnx.ModelProto`, or a PyTorch module.
-        example_inputs: for a PyTorch module, the tensors to trace it with; their shapes are the model's.
-            Branches and loops of `forward` are compiled as these inputs take them, and arguments that
-            `forward` does not use are no inputs of the model.
-        shapes: fixes inputs whose shapes the ONNX model leaves open.
+        example_inputs: for a PyTorch module, the tensors to trace it with; their shapes are the model's but
+            for the dimensions that `shapes` names. Branches and loops of `forward` are compiled as these
+            inputs take them, and arguments that `forward` does not use are no inputs of the model.
+        shapes: fixes inputs whose shapes the ONNX model leaves open, and names dimensions that are to stay
+            open, as in `{"tokens": ("batch", 128)}`. A PyTorch module's inputs are known by the names of the
+            parameters of `forward`.
+        dims: the least and the greatest value of each named dimension, as in `{"batch": (1, 16)}`. One
+            library then runs every size between, with the same bits as one that was compiled for it alone.
         target: the record to compile for, one that this machine runs; by default `native`, its best one.
             Name a record where the saved library shall run on other machines, too. No result depends on it.
         num_threads: threads that compute; 0 for one a processor. No result depends on it.
@@ -130,8 +135,9 @@ def compile(  # `cuvil.compile` is the public name
         UsageError: an argument does not fit the model.
         ToolchainError: this machine lacks what the target requires.
     """
-    source = _onnx_of(model, example_inputs)
-    artifact = compile_model(source, Options(target or NATIVE, _checked_shapes(shapes)))
+    checked = _checked_shapes(shapes)
+    source = _onnx_of(model, example_inputs, checked)
+    artifact = compile_model(source, Options(target or NATIVE, checked, _checked_dims(dims)))
     return load_artifact(artifact, num_threads)
 
 
@@ -143,10 +149,15 @@ def load_artifact(artifact: Artifact, num_threads: int = 1) -> CompiledModel:
             f"target: code for {artifact.target.name!r} can't run on this machine ({host!r})",
             hint="`cuvil compile --target` writes a library for another machine",
         )
-    code = LoadedObject(artifact.object_code, artifact.target, (RUN_SYMBOL,))
+    code = LoadedObject(artifact.object_code, artifact.target, (RUN_SYMBOL, SHAPES_SYMBOL))
     info = np.array(artifact.description.words, np.int64)
     handle = attach_model(
-        info, artifact.description.strings, artifact.weights_image().data, code.addresses[RUN_SYMBOL], code
+        info,
+        artifact.description.strings,
+        artifact.weights_image().data,
+        code.addresses[RUN_SYMBOL],
+        code,
+        shapes_address=code.addresses[SHAPES_SYMBOL],
     )
     return CompiledModel(handle, num_threads, artifact)
 
@@ -171,14 +182,31 @@ def _checked_threads(num_threads: object) -> int:
     return num_threads
 
 
-def _checked_shapes(shapes: object) -> dict[str, tuple[int, ...]]:
+def _checked_shapes(shapes: object) -> dict[str, tuple[int | str, ...]]:
     try:
         pairs = dict(shapes or {}).items()  # type: ignore[call-overload]  # what a caller may have passed
-        return {str(name): tuple(operator.index(extent) for extent in shape) for name, shape in pairs}
+        if any(isinstance(shape, str) for _, shape in pairs):
+            raise TypeError("a text is no shape")
+        return {str(name): tuple(map(_checked_extent, shape)) for name, shape in pairs}
     except (TypeError, ValueError):
         raise UsageError(
             f"shapes: expected input names and tuples of extents, got {shapes!r}",
             hint='shapes={"x": (1, 3, 224, 224)}',
+        ) from None
+
+
+def _checked_extent(extent: object) -> int | str:
+    return extent if isinstance(extent, str) else operator.index(extent)  # type: ignore[arg-type]  # as above
+
+
+def _checked_dims(dims: object) -> dict[str, tuple[int, int]]:
+    try:
+        pairs = dict(dims or {}).items()  # type: ignore[call-overload]  # what a caller may have passed
+        bounds = {str(name): tuple(map(operator.index, ends)) for name, ends in pairs}
+        return {name: (least, most) for name, (least, most) in bounds.items()}
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"dims: expected names and pairs of bounds, got {dims!r}", hint='dims={"batch": (1, 16)}'
         ) from None
 
 
@@ -190,12 +218,14 @@ def _dense(array: Array) -> Array:
 
 
 def _onnx_of(
-    model: Source | onnx.ModelProto | torch.nn.Module, example_inputs: tuple[Any, ...] | None
+    model: Source | onnx.ModelProto | torch.nn.Module,
+    example_inputs: tuple[Any, ...] | None,
+    shapes: Mapping[str, tuple[int | str, ...]],
 ) -> Source | onnx.ModelProto:
     if hasattr(model, "state_dict") and hasattr(model, "forward"):
         from cuvil.frontends.torch import export_module
 
-        return export_module(model, example_inputs)
+        return export_module(model, example_inputs, shapes)
     if example_inputs is not None:
         raise UsageError("example_inputs: only a PyTorch module takes them")
     if not isinstance(model, str | bytes | os.PathLike) and not hasattr(model, "graph"):

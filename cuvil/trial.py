@@ -8,10 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from cuvil.errors import ToolchainError, UsageError
+from cuvil.ir.dims import symbols_of
 from cuvil.ir.graph import Value
 from cuvil.ir.types import Array, TensorType, type_of
 
 SEED = 0
+
+_USUAL_EXTENT = 3
+"""Of a named dimension that no input determines."""
 
 
 def complete_inputs(wanted: Sequence[Value], given: Mapping[str, Array]) -> list[Array]:
@@ -25,19 +29,39 @@ def complete_inputs(wanted: Sequence[Value], given: Mapping[str, Array]) -> list
         if name not in names:
             expected = ", ".join(map(repr, names)) or "none, the model has no inputs"
             raise UsageError(f"inputs: no such input; expected {expected}, got {name!r}")
+    symbols = _choose_symbols(wanted, given)
     rng = np.random.default_rng(SEED)
     return [
-        _checked(value, given[value.name]) if value.name in given else _generate(rng, value.type)
+        _checked(value.name, value.type.at(symbols), given[value.name])
+        if value.name in given
+        else _generate(rng, value.type.at(symbols))
         for value in wanted
     ]
 
 
-def _checked(value: Value, array: Array) -> Array:
+def _choose_symbols(wanted: Sequence[Value], given: Mapping[str, Array]) -> dict[str, int]:
+    """Values of the named dimensions: those of the given inputs; else small ones, but more than 1."""
+    found: dict[str, int] = {}
+    for value in wanted:
+        sizes = given[value.name].shape if value.name in given else ()
+        for extent, size in zip(value.type.shape, sizes, strict=False):
+            if str(extent) in symbols_of([extent]):
+                found.setdefault(str(extent), size)
+    symbols = symbols_of(extent for value in wanted for extent in value.type.shape)
+    for symbol in symbols.values():
+        size = found.setdefault(symbol.name, min(max(symbol.minimum, _USUAL_EXTENT), symbol.maximum))
+        if not symbol.minimum <= size <= symbol.maximum:
+            expected = f"{symbol.minimum} to {symbol.maximum}"
+            raise UsageError(f"dimension {symbol.name!r}: out of bounds; expected {expected}, got {size}")
+    return found
+
+
+def _checked(name: str, wanted: TensorType, array: Array) -> Array:
     got = f"{array.dtype.name}{list(array.shape)}"
-    expected = f"{value.type.dtype.name}{list(value.type.shape)}"
+    expected = f"{wanted.dtype.name}{list(wanted.shape)}"
     if got != expected:
-        raise UsageError(f"input {value.name!r}: does not fit the model; expected {expected}, got {got}")
-    assert type_of(array) == value.type
+        raise UsageError(f"input {name!r}: does not fit the model; expected {expected}, got {got}")
+    assert type_of(array) == wanted
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

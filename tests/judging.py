@@ -89,7 +89,9 @@ def compiled(case: Case, target: Target, num_threads: int = 1) -> CompiledModel:
     outputs = tuple((f"y{i}", value.type) for i, value in enumerate(program.outputs))
     signature = Signature(inputs, outputs)
     description = describe("case", signature, plan, target)
-    text = emit_module(program, plan, description, target, parallel_flops=0 if num_threads > 1 else None)
+    text = emit_module(
+        program, plan, signature, description, target, parallel_flops=0 if num_threads > 1 else None
+    )
     code = compile_object(text, target)
     artifact = Artifact(target, signature, description, code, plan.weights, plan.weights_bytes, {})
     return load_artifact(artifact, num_threads)

@@ -9,15 +9,17 @@ that neighbouring elements are loaded by one instruction and unrolled accesses h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from cuvil import exact
+from cuvil.codegen.extents import ExtentEmitter
 from cuvil.codegen.operations import emit_operation
 from cuvil.codegen.values import Affine, Register, memory_type
 from cuvil.codegen.writer import FunctionWriter, constant
+from cuvil.ir.dims import Extent, is_fixed
 from cuvil.ir.types import BOOL, FLOAT32, INT64
 from cuvil.loops.kernel import (
     Buffer,
@@ -29,6 +31,7 @@ from cuvil.loops.kernel import (
     Let,
     Load,
     Op,
+    Size,
     Stmt,
     Store,
     Var,
@@ -39,24 +42,35 @@ from cuvil.targets.target import Target
 _MAX_UNROLLED_CHUNKS = 4
 _MAX_UNROLLED_LOCAL_CHUNKS = 16
 _VECTOR_ALIGN_BYTES = 64
+_NO_SYMBOLS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel as LLVM text: its body, to be given a name, and what it declares."""
+    """A kernel as LLVM text: its body, to be given a name, and what it declares.
 
-    parameters: str
+    `addresses` are its parameters before the range: the buffers, and the values of the named dimensions
+    where it depends on any.
+    """
+
+    addresses: tuple[str, ...]
     body: str
     declarations: frozenset[str]
 
+    @property
+    def parameters(self) -> str:
+        return "".join(f"ptr noalias {address}, " for address in self.addresses) + "i64 %begin, i64 %end"
 
-def emit_kernel(kernel: Kernel, target: Target) -> Function:
-    """The function `(buffer addresses..., begin, end)` that runs these iterations of the parallel loop."""
-    emitter = _KernelEmitter(kernel, target.lanes(FLOAT32))
+
+def emit_kernel(kernel: Kernel, target: Target, positions: Mapping[str, int] = _NO_SYMBOLS) -> Function:
+    """The function `(addresses..., begin, end)` that runs these iterations of the parallel loop.
+
+    `positions` says where in the array of their values each named dimension lies.
+    """
+    emitter = _KernelEmitter(kernel, target.lanes(FLOAT32), positions)
     emitter.emit()
-    pointers = [f"ptr noalias %p{i}" for i in range(len(kernel.params))]
     return Function(
-        ", ".join([*pointers, "i64 %begin", "i64 %end"]),
+        (*(f"%p{i}" for i in range(len(kernel.params))), *["%symbols"] * emitter.extents.used),
         emitter.writer.body() + "\n  ret void",
         frozenset(emitter.writer.declarations),
     )
@@ -71,8 +85,9 @@ class _Storage:
 
 
 class _KernelEmitter:
-    def __init__(self, kernel: Kernel, width: int) -> None:
+    def __init__(self, kernel: Kernel, width: int, positions: Mapping[str, int]) -> None:
         self.writer = FunctionWriter()
+        self.extents = ExtentEmitter(positions, self.writer.assign_at_entry)
         self._kernel = kernel
         self._width = width
         self._lanes = 1
@@ -128,7 +143,10 @@ class _KernelEmitter:
             for step in range(loop.extent):
                 self._emit_iteration(loop, Affine(step), self._lanes)
         else:
-            self._emit_counted(loop, constant(0, INT64), constant(loop.extent, INT64), 1, self._lanes)
+            self._emit_counted(loop, constant(0, INT64), self._size(loop.extent), 1, self._lanes)
+
+    def _size(self, extent: Extent) -> Register:
+        return Register(self.extents.ref(extent), INT64)
 
     def _emit_counted(self, loop: For, start: Register, stop: Register, step: int, lanes: int) -> None:
         ramp = 1 if loop.kind == "vector" and lanes > self._lanes else 0
@@ -146,6 +164,9 @@ class _KernelEmitter:
         self._lanes = outer
 
     def _emit_vector(self, loop: For) -> None:
+        if not is_fixed(loop.extent):
+            self._emit_vector_range(loop, constant(0, INT64), self._size(loop.extent))
+            return
         full = loop.extent // self._width * self._width
         if self._unrolls(loop, full // self._width):
             for start in range(0, full, self._width):
@@ -169,13 +190,20 @@ class _KernelEmitter:
 
     def _unrolls_inside(self, loop: For) -> bool:
         """Inside a vector loop, another one runs lane by lane."""
-        if loop.kind != "vector" or loop.extent > _MAX_UNROLLED_LOCAL_CHUNKS:
+        if loop.kind != "vector" or not is_fixed(loop.extent) or loop.extent > _MAX_UNROLLED_LOCAL_CHUNKS:
             return False
         return _touches_outer_local(loop)
 
     def _emit_parallel(self, loop: For) -> None:
         begin, end = Register("%begin", INT64), Register("%end", INT64)
-        if loop.kind == "serial" or self._width == 1:
+        if loop.kind == "serial":
+            self._emit_counted(loop, begin, end, 1, 1)
+        else:
+            self._emit_vector_range(loop, begin, end)
+
+    def _emit_vector_range(self, loop: For, begin: Register, end: Register) -> None:
+        """Whole vectors from `begin` on, and what is left before `end` one by one."""
+        if self._width == 1:
             self._emit_counted(loop, begin, end, 1, 1)
             return
         length = self.writer.assign(INT64, 1, f"sub i64 {end.ref}, {begin.ref}")
@@ -220,6 +248,8 @@ class _KernelEmitter:
         match expr:
             case Const(value):
                 return Affine(int(value))
+            case Size(extent):
+                return Affine(0, {self.extents.ref(extent): 1})
             case Var(name) if name in self._indices:
                 return self._indices[name]
             case Op("add" | "sub" | "mul" | "div" | "rem" as opcode, (left, right)):
@@ -290,10 +320,27 @@ class _KernelEmitter:
         offset = Affine()
         for expr, stride in zip(index, buffer.strides, strict=True):
             part = self._affine(expr)
-            if part is None:
+            scaled = self._scaled(part, stride) if part is not None else None
+            if scaled is None:
                 return None
-            offset = offset.plus(part.times(stride))
+            offset = offset.plus(scaled)
         return offset
+
+    def _scaled(self, part: Affine, stride: Extent) -> Affine | None:
+        """`part * stride`, term by term, so that constant steps stay apart; None where lanes lie apart by
+        a stride that is not fixed.
+        """
+        if is_fixed(stride):
+            return part.times(stride)
+        if part.lane:
+            return None
+        size = self._size(stride)
+        scaled = Affine(0, {size.ref: part.constant})
+        for ref, coefficient in part.terms.items():
+            if coefficient:
+                term = self.writer.assign(INT64, 1, f"mul i64 {ref}, {size.ref}")
+                scaled = scaled.plus(Affine(0, {term.ref: coefficient}))
+        return scaled
 
     def _address(self, buffer: Buffer, offset: Affine) -> str:
         """The address at an offset; its constant part comes last, where instructions can absorb it."""
@@ -325,7 +372,7 @@ class _KernelEmitter:
         total = self.writer.splat(constant(0, INT64), self._lanes)
         for expr, stride in zip(index, buffer.strides, strict=True):
             part = self.writer.splat(self._value(expr), self._lanes)
-            factor = self.writer.splat(constant(stride, INT64), self._lanes)
+            factor = self.writer.splat(self._size(stride), self._lanes)
             scaled = self.writer.assign(INT64, self._lanes, f"mul {part}, {factor.ref}")
             total = self.writer.assign(INT64, self._lanes, f"add {total}, {scaled.ref}")
         return total

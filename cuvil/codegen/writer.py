@@ -9,11 +9,14 @@ from cuvil.ir.types import INT64, DType
 
 
 class FunctionWriter:
-    """Collects the lines of a function body. Stack slots go to the entry block, where LLVM promotes them."""
+    """Collects the lines of a function body.
+
+    Stack slots go to the entry block, where LLVM promotes them; so does what the whole function uses.
+    """
 
     def __init__(self) -> None:
         self.declarations: set[str] = set()
-        self._slots: list[str] = []
+        self._entry: list[str] = []
         self._lines: list[str] = []
         self._block = "entry"
         self._count = 0
@@ -43,7 +46,13 @@ class FunctionWriter:
     def slot(self, element_type: str, count: int, align_bytes: int) -> str:
         """Reserves `count` elements on the stack and returns the address."""
         ref = self.fresh("slot")
-        self._slots.append(f"  {ref} = alloca {element_type}, i64 {count}, align {align_bytes}")
+        self._entry.append(f"  {ref} = alloca {element_type}, i64 {count}, align {align_bytes}")
+        return ref
+
+    def assign_at_entry(self, text: str) -> str:
+        """Emits `%v = text` before everything else and returns `%v`."""
+        ref = self.fresh("n")
+        self._entry.append(f"  {ref} = {text}")
         return ref
 
     def splat(self, value: Register, lanes: int) -> Register:
@@ -98,7 +107,7 @@ class FunctionWriter:
 
     def body(self) -> str:
         """The function's text between its braces."""
-        return "\n".join(["entry:", *self._slots, *self._lines])
+        return "\n".join(["entry:", *self._entry, *self._lines])
 
 
 def constant(value: int | float | bool, dtype: DType) -> Register:

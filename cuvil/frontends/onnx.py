@@ -13,17 +13,20 @@ import onnx
 import onnx.checker
 import onnx.numpy_helper
 
-from cuvil.errors import LimitError, ModelError, UnsupportedError
+from cuvil.errors import CuvilError, LimitError, ModelError, UnsupportedError
 from cuvil.frontends.onnx_file import Document, Source, one_line, read_document
-from cuvil.frontends.onnx_inputs import dtype_of, input_types
+from cuvil.frontends.onnx_inputs import Bounds, UserShape, dtype_of, input_types
+from cuvil.ir.dims import highest
 from cuvil.ir.graph import Graph, GraphBuilder, Value
 from cuvil.ir.types import Array
+from cuvil.ops.extents import fold_extents
 from cuvil.ops.foreign import ForeignNode
 from cuvil.ops.registry import onnx_importers
 
 MAX_TENSOR_BYTES = 2**40
 """More than any machine holds; the sums of sizes and offsets stay far from the ends of their types."""
 
+_FIX_DIMENSION = "fix a named dimension of its operands with `--shape`"
 _STANDARD_DOMAINS = ("", "ai.onnx")
 _FULL_CHECK = "if onnx.checker.check_model(model, full_check=True) finds no fault in it, please report this"
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
@@ -39,22 +42,27 @@ class ImportedModel:
     name: str
 
 
-def load_onnx(source: Source, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ImportedModel:
+def load_onnx(
+    source: Source,
+    shapes: Mapping[str, UserShape] | None = None,
+    dims: Mapping[str, Bounds] | None = None,
+) -> ImportedModel:
     """Imports an ONNX model.
 
     Args:
         source: a path, the bytes of a file, or a model of the `onnx` package.
-        shapes: shapes of inputs that the model leaves open, by name. A symbol that one of them fixes is
-            fixed for all inputs.
+        shapes: shapes of inputs that the model leaves open, by name. A symbol that one of them fixes, or
+            names anew, is so for all inputs.
+        dims: the bounds of dimensions that stay open, by name.
 
     Raises:
         ModelError: the model is missing, damaged, or breaks a rule of ONNX.
         UnsupportedError: it uses an operator, an opset or an element type that is not compiled.
-        UsageError: `shapes` names no input, or contradicts the model.
+        UsageError: `shapes` names no input, or contradicts the model; `dims` names no open dimension.
     """
     document = read_document(source)
     _refuse_unsupported(document)
-    graph = _GraphImport(document, shapes or {}).run()
+    graph = _GraphImport(document, shapes or {}, dims or {}).run()
     return ImportedModel(graph, document.opset, document.sha256, document.name)
 
 
@@ -99,10 +107,13 @@ def _refuse_unsupported(document: Document) -> None:
 class _GraphImport:
     """Imports the nodes of one graph in order."""
 
-    def __init__(self, document: Document, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, document: Document, shapes: Mapping[str, UserShape], dims: Mapping[str, Bounds]
+    ) -> None:
         self._document = document
         self._proto = document.proto.graph
         self._shapes = shapes
+        self._dims = dims
         self._builder = GraphBuilder(document.name)
         self._values: dict[str, Value] = {}
         self._checker = onnx.checker.C.CheckerContext()
@@ -113,7 +124,8 @@ class _GraphImport:
         self._refuse_sparse()
         stored = {tensor.name for tensor in self._proto.initializer}
         inputs = [value for value in self._proto.input if value.name not in stored]
-        for name, tensor_type in input_types(inputs, self._shapes, self._document.where).items():
+        types = input_types(inputs, self._shapes, self._dims, self._document.where)
+        for name, tensor_type in types.items():
             self._define(name, self._builder.input(name, tensor_type), "input")
         for tensor in self._proto.initializer:
             self._define(tensor.name, self._initializer(tensor), "initializer")
@@ -128,7 +140,7 @@ class _GraphImport:
     def _define(self, name: str, value: Value, where: str) -> None:
         if name in self._values:
             raise ModelError(f"{where}: name {name!r} is defined twice; expected distinct names")
-        if value.type.size_bytes > MAX_TENSOR_BYTES:
+        if highest(value.type.size_bytes) > MAX_TENSOR_BYTES:
             raise LimitError(
                 f"{where}: tensor {name!r} is too large; expected at most {MAX_TENSOR_BYTES} bytes, "
                 f"got {value.type}"
@@ -209,11 +221,16 @@ class _GraphImport:
 
     def _run_importer(self, foreign: ForeignNode) -> Sequence[Value]:
         try:
-            results = onnx_importers()[foreign.op_type](foreign)
+            folded = fold_extents(foreign)
+            results = onnx_importers()[foreign.op_type](foreign) if folded is None else [folded]
         except (ModelError, LimitError) as error:
-            if str(error).startswith(foreign.loc):
-                raise
-            raise type(error)(f"{foreign.loc}: {error}", hint=error.hint) from None
+            kind: type[CuvilError] = type(error)
+            if isinstance(error, ModelError) and _has_named_dimensions(foreign):
+                # What does not fit in general may fit in the runs that the model is meant for.
+                kind = UnsupportedError
+            where = "" if str(error).startswith(foreign.loc) else f"{foreign.loc}: "
+            hint = _FIX_DIMENSION if kind is not type(error) else None
+            raise kind(f"{where}{error}", hint=error.hint or hint) from None
         except MemoryError as error:
             raise LimitError(f"{foreign.loc}: its result does not fit into memory: {error}") from None
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -226,6 +243,10 @@ class _GraphImport:
             if name:
                 raise foreign.unsupported(f"result {foreign.result_names.index(name)} ({name!r})")
         return results
+
+
+def _has_named_dimensions(node: ForeignNode) -> bool:
+    return any(operand is not None and not operand.type.is_fixed for operand in node.operands)
 
 
 def _array(tensor: onnx.TensorProto, where: str) -> Array:

@@ -8,7 +8,7 @@ import io
 import logging
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cuvil.errors import ModelError, UsageError
@@ -21,11 +21,14 @@ _EXPORTING = threading.RLock()
 _HINT = "cuvil.compile(module, (torch.zeros(1, 3, 224, 224),))"
 
 
-def export_module(module: Any, example_inputs: Any) -> bytes:
+def export_module(
+    module: Any, example_inputs: Any, shapes: Mapping[str, tuple[int | str, ...]] | None = None
+) -> bytes:
     """The module, traced with `example_inputs` in evaluation mode, as ONNX bytes.
 
     Every submodule is left in the mode in which it was found. Control flow is fixed: branches and loops
-    are compiled as `example_inputs` take them, with PyTorch's TracerWarning where that happens.
+    are compiled as `example_inputs` take them, with PyTorch's TracerWarning where that happens. Dimensions
+    that `shapes` names stay open.
 
     Raises:
         UsageError: `module` is a class, or there are no example inputs.
@@ -44,6 +47,11 @@ def export_module(module: Any, example_inputs: Any) -> bytes:
     all_tensors = all(isinstance(example, torch.Tensor) for example in example_inputs)
     names = _input_names(module, len(example_inputs)) if all_tensors else None
     options: dict[str, Any] = {"opset_version": OPSET, "input_names": names}
+    options["dynamic_axes"] = {
+        name: {axis: extent for axis, extent in enumerate(shape) if isinstance(extent, str)}
+        for name, shape in (shapes or {}).items()
+        if name in (names or ())
+    }
     if "dynamo" in inspect.signature(torch.onnx.export).parameters:
         options["dynamo"] = False
     buffer = io.BytesIO()

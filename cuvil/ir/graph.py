@@ -71,6 +71,7 @@ class GraphBuilder:
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
         self._constants: dict[Value, Array] = {}
+        self._contents: dict[Value, Array] = {}
         self._names: dict[str, int] = {}
 
     def input(self, name: str, tensor_type: TensorType) -> Value:
@@ -88,6 +89,14 @@ class GraphBuilder:
     def constant_of(self, value: Value) -> Array | None:
         """The contents of a constant; None for a value that is only known at run time."""
         return self._constants.get(value)
+
+    def note(self, value: Value, contents: Array) -> None:
+        """Remembers what a value holds in terms of named dimensions: an array of Python objects."""
+        self._contents[value] = contents
+
+    def known(self, value: Value) -> Array | None:
+        """The contents of a constant, or of a value that was noted; None for anything else."""
+        return self._constants.get(value, self._contents.get(value))
 
     def node(
         self,

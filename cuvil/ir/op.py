@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cuvil.ir.dims import Dim, value_of
 from cuvil.ir.types import Array, TensorType
 
 if TYPE_CHECKING:
     from cuvil.loops.kernel import Expr
 
 Attrs = Mapping[str, Any]
-"""Numbers, strings, tuples of them, or a graph, by name."""
+"""Numbers, extents, strings, tuples of them, or a graph, by name."""
 
 Infer = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
 Evaluate = Callable[[Sequence[Array], Attrs], tuple[Array, ...]]
@@ -42,3 +43,23 @@ class OpDef:
 
     def __repr__(self) -> str:
         return f"OpDef({self.name!r})"
+
+
+def attrs_at(attrs: Attrs, symbols: Mapping[str, int]) -> Attrs:
+    """Attributes in a run with these values of the named dimensions."""
+    return {name: _attr_at(attr, symbols) for name, attr in attrs.items()}
+
+
+def _attr_at(attr: Any, symbols: Mapping[str, int]) -> Any:
+    if isinstance(attr, tuple):
+        return tuple(_attr_at(item, symbols) for item in attr)
+    return value_of(attr, symbols) if isinstance(attr, Dim) else attr
+
+
+def is_symbolic(attrs: Attrs) -> bool:
+    """Whether any attribute depends on named dimensions."""
+    return any(map(_has_dim, attrs.values()))
+
+
+def _has_dim(attr: Any) -> bool:
+    return any(map(_has_dim, attr)) if isinstance(attr, tuple) else isinstance(attr, Dim)

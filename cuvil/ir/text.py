@@ -17,22 +17,27 @@ graph "classifier" (%image: f32[1, 4]) {
 Grammar; `//` begins a comment, and line breaks mean no more than spaces:
 
 ```
-graph    = "graph" string "(" [typed {"," typed}] ")" "{" {constant | node} "return" [output {"," output}] "}"
+graph    = "graph" string [named] "(" [typed {"," typed}] ")" "{" {constant | node} "return" [outputs] "}"
+named    = "[" word ":" integer "to" integer {"," word ":" integer "to" integer} "]"
 typed    = value ":" type
-type     = dtype "[" [integer {"," integer}] "]"       dtype = "f32" | "f64" | "i32" | "i64" | "bool"
+type     = dtype "[" [extent {"," extent}] "]"         dtype = "f32" | "f64" | "i32" | "i64" | "bool"
 value    = "%" (bare | string)                          bare = letters, digits and _ . $ - / inside
 constant = typed "=" "constant" ("[" [element {"," element}] "]" | "sha256:" 64 hexadecimal digits)
 node     = typed {"," typed} "=" operator "(" [value {"," value}] ")" [attrs] ["at" string]
 attrs    = "{" [name "=" attr {"," name "=" attr}] "}"
-attr     = integer | float | string | "true" | "false" | dtype | "[" [attr {"," attr}] "]" | graph
-output   = value ["as" string]
+attr     = integer | float | string | "true" | "false" | dtype | "dim" (word | string) | list | graph
+list     = "[" [attr {"," attr}] "]"
+outputs  = output {"," output}                          output = value ["as" string]
+extent   = integer | word | string
 string   = a JSON string
 ```
 
 The elements of a constant stand in row-major order; `cuvil.ir.literal` says how numbers are written. A large
 constant is written by the hash of its bytes alone, which identifies it in a dump but can't be read back. A
-nested graph sees its own values only. `at` is where in the user's model a node comes from; without it, a node
-comes from its line of the text. `as` is an output's name in the user's model; without it, its value's name.
+nested graph sees its own values only. A word that is an extent is a named dimension with the bounds that the
+graph gives it; a string is an expression of them, as in `f32[batch, "2*seq + 1"]`. `at` is where in the
+user's model a node comes from; without it, a node comes from its line of the text. `as` is an output's name
+in the user's model; without it, its value's name.
 """
 
 from __future__ import annotations
@@ -48,6 +53,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from cuvil.errors import InternalError, ModelError
+from cuvil.ir.dims import IDENTIFIER, Dim, Extent, Symbol, is_fixed, parse_dim, symbols_of
 from cuvil.ir.graph import Graph, Node, Value
 from cuvil.ir.literal import NUMBER, format_element, is_integer, parse_element
 from cuvil.ir.op import OpDef
@@ -80,7 +86,10 @@ def format_node(node: Node, *, inline_elements: int = INLINE_ELEMENTS) -> str:
 
 
 def _graph_lines(graph: Graph, inline_elements: int) -> Iterator[str]:
-    yield f"graph {_quote(graph.name)} ({', '.join(map(_typed, graph.inputs))}) {{"
+    symbols = symbols_of(extent for value in graph.inputs for extent in value.type.shape)
+    bounds = ", ".join(f"{name}: {symbol.minimum} to {symbol.maximum}" for name, symbol in symbols.items())
+    named = f"[{bounds}] " if symbols else ""
+    yield f"graph {_quote(graph.name)} {named}({', '.join(map(_typed, graph.inputs))}) {{"
     for value, array in graph.constants.items():
         yield f"  {_typed(value)} = constant {_contents(value, array, inline_elements)}"
     for node in graph.nodes:
@@ -96,7 +105,13 @@ def _outputs(graph: Graph) -> Iterator[str]:
 
 
 def _typed(value: Value) -> str:
-    return f"{format_value(value)}: {value.type}"
+    extents = ", ".join(map(_extent, value.type.shape))
+    return f"{format_value(value)}: {value.type.dtype}[{extents}]"
+
+
+def _extent(extent: Extent) -> str:
+    text = str(extent)
+    return text if is_fixed(extent) or IDENTIFIER.fullmatch(text) else _quote(text)
 
 
 def _contents(value: Value, array: Array, inline_elements: int) -> str:
@@ -115,6 +130,8 @@ def _format_attrs(node: Node, inline_elements: int) -> str:
 def _format_attr(node: Node, attr: object, inline_elements: int) -> str:
     if isinstance(attr, bool):
         return "true" if attr else "false"
+    if isinstance(attr, Dim):
+        return f"dim {_quote(str(attr))}"
     if isinstance(attr, int | DType):
         return str(attr)
     if isinstance(attr, float):
@@ -196,10 +213,13 @@ class _Parser:
         self._position = 0
         self._operators = operators
         self._source = source
+        self._symbols: dict[str, Symbol] = {}
 
     def graph(self) -> Graph:
         self._expect("graph")
         name = self._string("the graph's name")
+        if self._next.text == "[":
+            self._items("[", "]", self._dimension)
         scope: dict[str, Value] = {}
         inputs = tuple(self._items("(", ")", lambda: self._definition(scope)))
         self._expect("{")
@@ -214,6 +234,16 @@ class _Parser:
     def end(self) -> None:
         if self._next.kind != "end":
             self._fail("text after the graph", "the end of the text")
+
+    def _dimension(self) -> None:
+        name = self._take("word", "a dimension's name")
+        self._expect(":")
+        least = self._extent()
+        self._expect("to")
+        most = self._extent()
+        if not 1 <= least <= most:
+            self._fail("the bounds are wrong", "1 <= least <= most", name)
+        self._symbols[name.text] = Symbol(name.text, least, most)
 
     def _statement(self, scope: dict[str, Value], constants: dict[Value, Array], nodes: list[Node]) -> None:
         line = self._next.line
@@ -270,11 +300,22 @@ class _Parser:
             self._fail("no such element type", "one of " + ", ".join(BY_SHORT_NAME), token)
         return TensorType(BY_SHORT_NAME[token.text], tuple(self._items("[", "]", self._extent)))
 
-    def _extent(self) -> int:
+    def _extent(self) -> Extent:
+        if self._next.kind in ("word", "string"):
+            return self._expression()
         token = self._take("number", "an extent")
         if not token.text.isdecimal():
             self._fail("no extent", "an integer from 0 up", token)
         return int(token.text)
+
+    def _expression(self) -> Extent:
+        """An extent in terms of named dimensions."""
+        token = self._advance()
+        text = token.text if token.kind == "word" else self._unquote(token.text, token)
+        try:
+            return parse_dim(text, self._symbols)
+        except ValueError as error:
+            raise ModelError(f"{self._source}:{token.line}: not an extent; {error}") from None
 
     def _elements(self, value: Value) -> Array:
         if self._next.kind == "hash":
@@ -320,6 +361,9 @@ class _Parser:
             return tuple(self._items("[", "]", self._attr))
         if token.kind == "string":
             return self._string("a string")
+        if token.text == "dim":
+            self._advance()
+            return self._expression()
         self._advance()
         if token.kind == "number":
             return int(token.text) if is_integer(token.text) else self._float(token)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-Shape = tuple[int, ...]
+from cuvil.ir.dims import Extent, is_fixed, value_of
+
+Shape = tuple[Extent, ...]
 Array = npt.NDArray[Any]
 
 
@@ -67,8 +70,22 @@ class TensorType:
     def size_bytes(self) -> int:
         return self.count * self.dtype.size_bytes
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether no extent depends on named dimensions."""
+        return all(map(is_fixed, self.shape))
+
+    def at(self, symbols: Mapping[str, int]) -> TensorType:
+        """The type in a run with these values of the named dimensions."""
+        return TensorType(self.dtype, shape_at(self.shape, symbols))
+
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def shape_at(shape: Shape, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    """A shape in a run with these values of the named dimensions."""
+    return tuple(value_of(extent, symbols) for extent in shape)
 
 
 def type_of(array: Array) -> TensorType:

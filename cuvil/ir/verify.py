@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from cuvil.errors import InternalError
+from cuvil.ir.dims import Dim
 from cuvil.ir.graph import Graph, Node, Value
 from cuvil.ir.text import format_value
 from cuvil.ir.types import Array, DType
@@ -66,7 +67,7 @@ class _Verifier:
         elif isinstance(attr, tuple):
             for item in attr:
                 self._attr(name, item)
-        elif type(attr) not in (bool, int, float, str, DType):
+        elif type(attr) not in (bool, int, float, str, DType, Dim):
             self._fail(
                 f"attribute {name!r} has a foreign type",
                 "a number, string, dtype, tuple or graph",

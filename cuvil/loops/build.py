@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from cuvil.ir.dims import Extent
 from cuvil.ir.types import INT64, DType, Shape
 from cuvil.loops.kernel import (
     Buffer,
@@ -69,7 +70,7 @@ class KernelBuilder:
 
     @contextmanager
     def loop(
-        self, name: str, extent: int, kind: LoopKind = "serial", *, parallel: bool = False
+        self, name: str, extent: Extent, kind: LoopKind = "serial", *, parallel: bool = False
     ) -> Iterator[Var]:
         var = Var(self._fresh(name))
         self._blocks.append([])

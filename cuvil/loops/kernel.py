@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from cuvil.ir.dims import Dim, Extent
 from cuvil.ir.types import BOOL, INT64, DType, Shape
 
 BufferRole = Literal["input", "output", "scratch", "local"]
@@ -51,10 +52,10 @@ class Buffer:
     role: BufferRole
 
     @property
-    def strides(self) -> tuple[int, ...]:
+    def strides(self) -> tuple[Extent, ...]:
         """Row-major strides, in elements."""
-        strides: list[int] = []
-        step = 1
+        strides: list[Extent] = []
+        step: Extent = 1
         for extent in reversed(self.shape):
             strides.append(step)
             step *= extent
@@ -110,6 +111,17 @@ class Const(Expr):
 
     value: int | float | bool
     dtype: DType
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Size(Expr):
+    """An int64 that depends on named dimensions: the same number all through a run."""
+
+    extent: Dim
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]  # always the same, where the others store it
+        return INT64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -172,7 +184,7 @@ class For:
     """
 
     var: Var
-    extent: int
+    extent: Extent
     body: tuple[Stmt, ...]
     kind: LoopKind = "serial"
     parallel: bool = False
@@ -190,7 +202,7 @@ class Kernel:
     body: tuple[Stmt, ...]
 
     @property
-    def parallel_extent(self) -> int:
+    def parallel_extent(self) -> Extent:
         """Trip count of the parallel outermost loop; 1 for a kernel that runs as a whole."""
         loop = self.parallel_loop
         return loop.extent if loop else 1
@@ -202,8 +214,10 @@ class Kernel:
 
 
 def as_expr(operand: Operand, dtype: DType) -> Expr:
-    """`operand` itself, or the Python number as a constant of `dtype`."""
-    return operand if isinstance(operand, Expr) else Const(operand, dtype)
+    """`operand` itself, or the Python number or extent as a value of `dtype`."""
+    if isinstance(operand, Expr):
+        return operand
+    return cast(Size(operand), dtype) if isinstance(operand, Dim) else Const(operand, dtype)
 
 
 def binary(opcode: Opcode, left: Operand, right: Operand) -> Expr:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cuvil.ir.dims import value_of
 from cuvil.ir.types import INT64
-from cuvil.loops.kernel import Const, Expr, Op, Var
+from cuvil.loops.kernel import Const, Expr, Op, Size, Var
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,17 @@ class Affine:
         return Affine({v: f * factor for v, f in self.factors.items() if factor}, self.offset * factor)
 
 
-def affine_of(expr: Expr, known: Mapping[Expr, Affine]) -> Affine | None:
-    """The affine form of an int64 expression whose parts are in `known`; None where it has none."""
+def affine_of(expr: Expr, known: Mapping[Expr, Affine], symbols: Mapping[str, int]) -> Affine | None:
+    """The affine form of an int64 expression whose parts are in `known`; None where it has none.
+
+    `symbols` has the values of the named dimensions.
+    """
     if expr.dtype != INT64:
         return None
     if isinstance(expr, Const):
         return Affine({}, int(expr.value))
+    if isinstance(expr, Size):
+        return Affine({}, value_of(expr.extent, symbols))
     if isinstance(expr, Var):
         return known.get(expr)
     return _combine(expr, [known.get(arg) for arg in expr.args]) if isinstance(expr, Op) else None

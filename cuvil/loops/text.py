@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from cuvil.ir.literal import format_element
-from cuvil.loops.kernel import Buffer, Const, Declare, Expr, For, Kernel, Let, Load, Op, Stmt, Var
+from cuvil.loops.kernel import Buffer, Const, Declare, Expr, For, Kernel, Let, Load, Op, Size, Stmt, Var
 from cuvil.loops.traverse import children, postorder, roots
 
 _INFIX = {
@@ -107,6 +107,8 @@ class _Parts:
     def _write(self, expr: Expr) -> tuple[str, int]:
         if isinstance(expr, Const):
             return format_element(expr.value, expr.dtype), _ATOM
+        if isinstance(expr, Size):
+            return f"({expr.extent})", _ATOM
         if isinstance(expr, Var):
             return expr.name, _ATOM
         if isinstance(expr, Load):

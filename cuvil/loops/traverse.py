@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cuvil.loops.kernel import Expr, Let, Load, Op, Stmt, Store
+from cuvil.ir.dims import Extent, Symbol, symbols_of
+from cuvil.loops.kernel import Expr, For, Kernel, Let, Load, Op, Size, Stmt, Store, walk
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -35,3 +36,19 @@ def postorder(exprs: Sequence[Expr]) -> Iterator[Expr]:
         else:
             stack.append((expr, True))
             stack.extend((child, False) for child in reversed(children(expr)))
+
+
+def symbols_in(kernel: Kernel) -> dict[str, Symbol]:
+    """The named dimensions that a kernel's trip counts, buffers and expressions depend on, by name."""
+    return symbols_of(_extents(kernel))
+
+
+def _extents(kernel: Kernel) -> Iterator[Extent]:
+    for param in kernel.params:
+        yield from param.shape
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, For):
+            yield stmt.extent
+        for expr in postorder(roots(stmt)):
+            if isinstance(expr, Size):
+                yield expr.extent

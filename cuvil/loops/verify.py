@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from cuvil.errors import InternalError
-from cuvil.ir.types import INT64
+from cuvil.ir.dims import corners, is_fixed, value_of
+from cuvil.ir.types import INT64, shape_at
 from cuvil.loops.kernel import Buffer, Const, Declare, Expr, For, Kernel, Let, Load, Op, Stmt, Store, Var
 from cuvil.loops.ranges import Affine, affine_of
 from cuvil.loops.rules import constant_fault, operation_fault
-from cuvil.loops.traverse import postorder, roots
+from cuvil.loops.traverse import postorder, roots, symbols_in
 
 
 def verify_kernel(kernel: Kernel) -> None:
@@ -19,17 +20,19 @@ def verify_kernel(kernel: Kernel) -> None:
     Variables are bound once and read in scope, locals declared once and before their use; the operands and
     results of operations have the types that go together; indices are int64, one a dimension, and those
     that are affine in the loops' variables never leave the buffer; inputs are not stored to; only an
-    outermost loop is parallel.
+    outermost loop is parallel. What depends on named dimensions is checked at the ends of their bounds.
 
     Raises:
         InternalError: a rule is broken; the message names the kernel and the statement.
     """
-    _Verifier(kernel).verify()
+    for symbols in corners(symbols_in(kernel).values()):
+        _Verifier(kernel, symbols).verify()
 
 
 class _Verifier:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, symbols: Mapping[str, int]) -> None:
         self._kernel = kernel
+        self._symbols = symbols
         self._where = ""
         self._known_buffers: set[Buffer] = set()
         self._known_vars: set[Var] = set()
@@ -67,13 +70,14 @@ class _Verifier:
     def _loop(self, loop: For, outermost: bool) -> None:
         if loop.parallel and not outermost:
             self._fail("an inner loop is parallel", "parallel on outermost loops only", "one inside another")
-        if loop.extent < 0:
-            self._fail("the trip count is negative", "0 or more", str(loop.extent))
+        extent = value_of(loop.extent, self._symbols)
+        if extent < 0:
+            self._fail("the trip count is negative", "0 or more", str(extent))
         if loop.var.dtype != INT64:
             self._fail("the loop's variable has another type", "i64", str(loop.var.dtype))
         outer = set(self._scope)
         self._define_var(loop.var)
-        self._extents[loop.var] = loop.extent
+        self._extents[loop.var] = extent
         self._affine[loop.var] = Affine({loop.var: 1}, 0)
         self._block(loop.body)
         self._scope = outer
@@ -98,6 +102,8 @@ class _Verifier:
     def _declare(self, stmt: Declare) -> None:
         if stmt.buffer.role != "local":
             self._fail("only locals are declared", "local", stmt.buffer.role)
+        if not all(map(is_fixed, stmt.buffer.shape)):
+            self._fail("a local depends on named dimensions", "fixed extents", str(list(stmt.buffer.shape)))
         self._define_buffer(stmt.buffer)
 
     def _define_buffer(self, buffer: Buffer) -> None:
@@ -124,7 +130,7 @@ class _Verifier:
             fault = operation_fault(expr)
         if fault:
             self._fail(*fault)
-        affine = affine_of(expr, self._affine)
+        affine = affine_of(expr, self._affine, self._symbols)
         if affine is not None:
             self._affine[expr] = affine
 
@@ -135,7 +141,8 @@ class _Verifier:
             )
         if len(index) != len(buffer.shape):
             self._fail(f"{buffer.name} has another rank", f"{len(buffer.shape)} indices", str(len(index)))
-        for axis, (position, extent) in enumerate(zip(index, buffer.shape, strict=True)):
+        shape = shape_at(buffer.shape, self._symbols)
+        for axis, (position, extent) in enumerate(zip(index, shape, strict=True)):
             if position.dtype != INT64:
                 self._fail(f"an index of {buffer.name} has another type", "i64", str(position.dtype))
             self._bounds(f"index {axis} of {buffer.name}", position, extent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cuvil.errors import ModelError
+from cuvil.ir.dims import Extent
 from cuvil.ops.foreign import ForeignNode
 
 
@@ -31,10 +32,9 @@ def all_axes(node: ForeignNode, axes: Iterable[int], rank: int) -> tuple[int, ..
     return result
 
 
-def integers(node: ForeignNode, name: str, position: int, since: int) -> tuple[int, ...] | None:
-    """A list of integers that is an attribute before opset `since` and a constant operand from then on."""
+def integers(node: ForeignNode, name: str, position: int, since: int) -> tuple[Extent, ...] | None:
+    """A list of integers that is an attribute before opset `since` and a known operand from then on."""
     if node.opset < since:
         value = node.attrs.get(name)
         return None if value is None else tuple(value)
-    array = node.optional_constant(position, name)
-    return None if array is None else tuple(int(i) for i in array.reshape(-1))
+    return node.optional_extents(position, name)

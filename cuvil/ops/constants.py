@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from cuvil.errors import ModelError
+from cuvil.ir.dims import is_fixed
 from cuvil.ir.graph import Value
-from cuvil.ir.types import BY_NUMPY_NAME, Array
+from cuvil.ir.types import BY_NUMPY_NAME, INT64, Array
+from cuvil.ops.extents import emit_extents, emit_range, expanded
 from cuvil.ops.foreign import ForeignNode, Importer
 
 _CONSTANT_FORMS: dict[str, Any] = {
@@ -18,6 +20,9 @@ _CONSTANT_FORMS: dict[str, Any] = {
     "value_int": np.int64,
     "value_ints": np.int64,
 }
+
+
+_RANGE_OPERANDS = ("start", "limit", "delta")
 
 
 def _constant(node: ForeignNode, array: Array) -> list[Value]:
@@ -34,28 +39,33 @@ def _import_constant(node: ForeignNode) -> list[Value]:
 
 
 def _import_constant_of_shape(node: ForeignNode) -> list[Value]:
-    shape = [int(extent) for extent in node.constant(0, "shape").reshape(-1)]
-    if min(shape, default=0) < 0:
-        raise ModelError(f"{node.loc}: shape is negative; expected extents of 0 or more, got {shape}")
+    shape = node.extents(0, "shape")
+    if any(extent < 0 for extent in shape):
+        raise ModelError(f"{node.loc}: shape is negative; expected extents of 0 or more, got {list(shape)}")
     value = node.attrs.get("value", np.zeros(1, np.float32))
+    if not all(map(is_fixed, shape)):
+        return [expanded(node, value, shape)]
     return _constant(node, np.full(shape, value.reshape(-1)[0], value.dtype))
 
 
 def _import_shape(node: ForeignNode) -> list[Value]:
     shape = node.operand(0).type.shape
     part = shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))]
-    return _constant(node, np.asarray(part, np.int64))
+    return [emit_extents(node, np.array(part, object), INT64)]
 
 
 def _import_size(node: ForeignNode) -> list[Value]:
-    return _constant(node, np.asarray(node.operand(0).type.count, np.int64))
+    return [emit_extents(node, np.array(node.operand(0).type.count, object), INT64)]
 
 
 def _import_range(node: ForeignNode) -> list[Value]:
     """`start + i * delta`, each rounded as that says."""
-    start, limit, delta = (
-        node.constant(i, what).reshape(()) for i, what in enumerate(("start", "limit", "delta"))
-    )
+    dtype = node.operand(0).type.dtype
+    if dtype.kind == "int":
+        (first,), (end,), (step,) = (node.extents(i, what) for i, what in enumerate(_RANGE_OPERANDS))
+        if not (is_fixed(first) and is_fixed(end)):
+            return [emit_range(node, first, end, step, dtype)]
+    start, limit, delta = (node.constant(i, what).reshape(()) for i, what in enumerate(_RANGE_OPERANDS))
     if delta == 0:
         raise ModelError(f"{node.loc}: delta is 0")
     if start.dtype.kind == "f":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from cuvil.ir.dims import Extent
 from cuvil.ir.graph import Value
 from cuvil.ir.types import Array, Shape, TensorType
 from cuvil.loops.build import KernelBuilder
@@ -27,7 +28,7 @@ class LowerContext(Protocol):
     def temporary(self, tensor_type: TensorType, name: str) -> Value:
         """Memory for an intermediate result."""
 
-    def call(self, kernel: Kernel, operands: Sequence[Value], flops: int) -> None:
+    def call(self, kernel: Kernel, operands: Sequence[Value], flops: Extent) -> None:
         """Runs a kernel; `operands` match its parameters in order, `flops` estimates its work."""
 
     def writer(self, b: KernelBuilder, value: Value, view: Shape) -> Writer:
@@ -39,7 +40,7 @@ class LowerContext(Protocol):
     def behind(self, pointwise: Pointwise) -> LowerContext:
         """The same context, in which a writer's results run through `pointwise`."""
 
-    def tile(self, rows: int, columns: int) -> Tile:
+    def tile(self, rows: Extent, columns: Extent) -> Tile:
         """The register tile that pays most for a contraction with so many rows and columns."""
 
     @property

@@ -90,7 +90,7 @@ def _lower_implicit_product(ctx: LowerContext, node: Node) -> None:
     columns = outputs // groups
     tile = ctx.tile(rows, columns)
     constant = ctx.constant_of(weights)
-    for span in split_columns(columns, tile.columns, ctx.lanes if constant is not None else 1):
+    for span in split_columns(columns, tile.columns, ctx.lanes, padded=constant is not None):
 
         def build(b: KernelBuilder, span: Span = span) -> Tiled:
             x = b.input("x", FLOAT32, geometry.image_shape)

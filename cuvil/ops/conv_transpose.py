@@ -119,7 +119,7 @@ def _bordered(node: ForeignNode, image: Value, before: Sequence[int], after: Seq
     cut_before, cut_after = ([max(0, -width) for width in side] for side in (before, after))
     n, height, width, c = image.type.shape
     sizes = (n, height - cut_before[0] - cut_after[0], width - cut_before[1] - cut_after[1], c)
-    if min(sizes) < 1:
+    if any(size < 1 for size in sizes):
         raise ModelError(f"{node.loc}: nothing is left of the image; expected smaller pads, got {node.attrs}")
     if sizes != image.type.shape:
         starts = (0, *cut_before, 0)

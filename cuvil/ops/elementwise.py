@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from cuvil.errors import ModelError, UnsupportedError
+from cuvil.ir.dims import agree
 from cuvil.ir.graph import Value
 from cuvil.ir.op import Attrs, OpDef
 from cuvil.ir.types import FLOAT32, FLOAT64, INT32, INT64, Array, DType, Shape, TensorType
@@ -27,13 +28,14 @@ def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
 
     Raises:
         ModelError: two extents differ and neither is 1.
+        UnsupportedError: named dimensions leave it open whether they do.
     """
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     result = []
     for axis, extents in enumerate(zip(*padded, strict=True)):
-        others = sorted(set(extents) - {1})
-        if len(others) > 1:
+        others = list(dict.fromkeys(extent for extent in extents if extent != 1))
+        if not all(agree(others[0], other) for other in others[1:]):
             got = " and ".join(str(list(shape)) for shape in shapes)
             raise ModelError(
                 f"shapes do not broadcast; expected equal extents, or 1, at axis {axis} of {rank}, got {got}"

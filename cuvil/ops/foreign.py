@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuvil.errors import ModelError, UnsupportedError
+from cuvil.ir.dims import Extent
 from cuvil.ir.graph import GraphBuilder, Value
-from cuvil.ir.op import Attrs, OpDef
+from cuvil.ir.op import Attrs, OpDef, is_symbolic
 from cuvil.ir.types import Array
 
 
@@ -51,11 +52,30 @@ class ForeignNode:
             return None
         array = self.builder.constant_of(value)
         if array is None:
-            raise UnsupportedError(
-                f"{self.loc}: {what} must be a constant; expected an initializer or a value computed from "
-                f"shapes, got {value!r}"
-            )
+            raise self._unknown(what, value)
         return array
+
+    def extents(self, position: int, what: str) -> tuple[Extent, ...]:
+        """The elements of an integer operand that must be known at compile time, up to named dimensions."""
+        extents = self.optional_extents(position, what)
+        if extents is None:
+            raise ModelError(f"{self.loc}: operand {position} ({what}) is missing")
+        return extents
+
+    def optional_extents(self, position: int, what: str) -> tuple[Extent, ...] | None:
+        value = self.optional(position)
+        if value is None:
+            return None
+        known = self.builder.known(value)
+        if known is None:
+            raise self._unknown(what, value)
+        return tuple(known.reshape(-1).tolist())
+
+    def _unknown(self, what: str, value: Value) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self.loc}: {what} must be a constant; expected an initializer or a value computed from "
+            f"shapes, got {value!r}"
+        )
 
     def emit(self, op: OpDef, operands: Sequence[Value], attrs: Attrs | None = None, name: str = "") -> Value:
         """Adds a node with one result; one that is exact and has only constant operands is evaluated at once.
@@ -65,7 +85,7 @@ class ForeignNode:
         arrays = [self.builder.constant_of(operand) for operand in operands]
         known = [array for array in arrays if array is not None]
         hint = name or (self.result_names[0] if self.result_names else op.name)
-        if op.exact and operands and len(known) == len(arrays):
+        if op.exact and operands and len(known) == len(arrays) and not is_symbolic(attrs or {}):
             op.infer([operand.type for operand in operands], attrs or {})
             return self.builder.constant(op.evaluate(known, attrs or {})[0], hint)
         return self.builder.one(op, operands, attrs, loc=self.loc, name=hint)

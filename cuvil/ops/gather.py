@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from cuvil.errors import ModelError
+from cuvil.ir.dims import Extent
 from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
 from cuvil.ir.types import INT64, Array, TensorType
@@ -53,16 +54,16 @@ def _lower(ctx: LowerContext, node: Node) -> None:
     at = b.input("indices", indices.type.dtype, (count,))
     y = b.output("y", data.type.dtype, (outer, count, inner))
     with ExitStack() as stack:
-        o = stack.enter_context(b.loop("o", outer, parallel=True)) if outer > 1 else Const(0, INT64)
+        o = stack.enter_context(b.loop("o", outer, parallel=True)) if outer != 1 else Const(0, INT64)
         kind: LoopKind = "vector" if inner == 1 else "serial"
         i = stack.enter_context(b.loop("i", count, kind, parallel=outer == 1))
         picked = b.let("picked", _in_range(cast(b.load(at, (i,)), INT64), extent))
-        j = stack.enter_context(b.loop("j", inner, "vector")) if inner > 1 else Const(0, INT64)
+        j = stack.enter_context(b.loop("j", inner, "vector")) if inner != 1 else Const(0, INT64)
         b.store(y, (o, i, j), b.load(x, (o, picked, j)))
     ctx.call(b.finish(), [data, indices, node.result], flops=outer * count * inner)
 
 
-def _in_range(index: Expr, extent: int) -> Expr:
+def _in_range(index: Expr, extent: Extent) -> Expr:
     wrapped = select(compare("lt", index, 0), index + extent, index)
     return minimum(maximum(wrapped, 0), extent - 1)
 
@@ -88,7 +89,7 @@ def _import_gather(node: ForeignNode) -> list[Value]:
     axis = one_axis(node, node.attrs.get("axis", 0), data.type.rank)
     known = node.builder.constant_of(indices)
     extent = data.type.shape[axis]
-    if known is not None and known.size and not (-extent <= known.min() and known.max() < extent):
+    if known is not None and known.size and not (-extent <= int(known.min()) and int(known.max()) < extent):
         raise ModelError(
             f"{node.loc}: an index is out of range; expected {-extent} <= index < {extent}, "
             f"got {known.min()} to {known.max()}"

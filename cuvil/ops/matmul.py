@@ -12,6 +12,7 @@ import numpy as np
 
 from cuvil.errors import ModelError
 from cuvil.exact import fma32
+from cuvil.ir.dims import Extent, agree
 from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
 from cuvil.ir.types import FLOAT32, Array, Shape, TensorType
@@ -19,7 +20,7 @@ from cuvil.loops.build import KernelBuilder
 from cuvil.loops.contraction import Contraction, Span, split_columns, split_rows
 from cuvil.loops.kernel import Expr
 from cuvil.ops.context import LowerContext
-from cuvil.ops.elementwise import ADD, MUL, check_dtype, common_dtype, scalar_constant
+from cuvil.ops.elementwise import ADD, MUL, broadcast_shape, check_dtype, common_dtype, scalar_constant
 from cuvil.ops.foreign import ForeignNode, Importer
 from cuvil.ops.movement import transposed
 from cuvil.ops.reshape import reshaped
@@ -29,12 +30,12 @@ from cuvil.ops.tiled import Tiled, emit_tiled, pack_panels
 def _infer_matmul(operands: Sequence[TensorType], _: Attrs) -> tuple[TensorType, ...]:
     left, right = operands
     check_dtype(common_dtype(operands), (FLOAT32,))
-    if left.rank < 2 or right.rank < 2 or left.shape[-1] != right.shape[-2]:
+    if left.rank < 2 or right.rank < 2 or not agree(left.shape[-1], right.shape[-2]):
         raise ModelError(f"matmul: the inner extents differ; got {left} and {right}")
     try:
-        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    except ValueError:
-        raise ModelError(f"matmul: batch extents do not broadcast; got {left} and {right}") from None
+        batch = broadcast_shape([left.shape[:-2], right.shape[:-2]])
+    except ModelError as error:
+        raise type(error)(f"matmul: batches of {left} and {right}: {error}", hint=error.hint) from None
     return (TensorType(left.dtype, (*batch, left.shape[-2], right.shape[-1])),)
 
 
@@ -55,15 +56,15 @@ def _lower_matmul(ctx: LowerContext, node: Node) -> None:
         _lower_product(ctx, node, batch=math.prod(node.result.type.shape[:-2]), rows=left.type.shape[-2])
 
 
-def _lower_product(ctx: LowerContext, node: Node, *, batch: int, rows: int) -> None:
+def _lower_product(ctx: LowerContext, node: Node, *, batch: Extent, rows: Extent) -> None:
     """A product of `batch` matrices; a constant right operand is packed into panels at compile time."""
     left, right = node.operands
     depth, columns = right.type.shape[-2:]
-    packed = ctx.constant_of(right) if batch == 1 else None
+    single = batch == 1
+    packed = ctx.constant_of(right) if single else None
     full = node.result.type.shape[:-2]
     tile = ctx.tile(rows, columns)
-    lanes = ctx.lanes if packed is not None else 1
-    for span in split_columns(columns, tile.columns, lanes):
+    for span in split_columns(columns, tile.columns, ctx.lanes, padded=packed is not None):
 
         def build(b: KernelBuilder, span: Span = span) -> Tiled:
             a = b.input("a", FLOAT32, _matrix_shape(left, batch, rows, depth))
@@ -75,14 +76,14 @@ def _lower_product(ctx: LowerContext, node: Node, *, batch: int, rows: int) -> N
                 panels = ctx.constant(pack_panels(packed.reshape(depth, columns), span), "panels")
                 w = b.input("b", FLOAT32, panels.type.shape)
                 operands.append(panels)
-            view = (batch, rows, columns) if batch > 1 else (rows, columns)
+            view = (rows, columns) if single else (batch, rows, columns)
             writer = ctx.writer(b, node.result, view)
 
             def spec(outer: Expr, panel: Expr) -> Contraction:
                 column0 = panel * span.size + span.start
-                left_batch = _batch_index(left.type.shape[:-2], full, outer) if batch > 1 else ()
-                right_batch = _batch_index(right.type.shape[:-2], full, outer) if batch > 1 else ()
-                where = (outer,) if batch > 1 else ()
+                left_batch = () if single else _batch_index(left.type.shape[:-2], full, outer)
+                right_batch = () if single else _batch_index(right.type.shape[:-2], full, outer)
+                where = () if single else (outer,)
                 return Contraction(
                     (depth,),
                     lambda row, k: b.load(a, (*left_batch, row, k[0])),
@@ -99,15 +100,15 @@ def _lower_product(ctx: LowerContext, node: Node, *, batch: int, rows: int) -> N
         emit_tiled(ctx, "matmul", batch, split_rows(rows, tile.rows), span, depth, build)
 
 
-def _matrix_shape(value: Value, batch: int, rows: int, columns: int) -> Shape:
+def _matrix_shape(value: Value, batch: Extent, rows: Extent, columns: Extent) -> Shape:
     """A batch of matrices keeps its own batch extents, which broadcast; a single one has none."""
-    return (*value.type.shape[:-2], rows, columns) if batch > 1 else (rows, columns)
+    return (rows, columns) if batch == 1 else (*value.type.shape[:-2], rows, columns)
 
 
 def _batch_index(shape: Shape, full: Shape, flat: Expr) -> tuple[Expr, ...]:
     """The index into batch extents `shape`, broadcast to `full`, of matrix number `flat`."""
     index: list[Expr] = []
-    step = 1
+    step: Extent = 1
     for axis in range(1, len(full) + 1):
         if axis <= len(shape):
             position = flat // step % full[-axis]

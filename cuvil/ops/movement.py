@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from cuvil.errors import ModelError
+from cuvil.ir.dims import Extent, agree
 from cuvil.ir.graph import Node, Value
 from cuvil.ir.op import Attrs, OpDef
 from cuvil.ir.types import Array, Shape, TensorType
@@ -18,9 +20,9 @@ from cuvil.ops.reshape import reshaped
 from cuvil.ops.strided import Axis, Place, call_copy
 
 
-def strides_of(shape: Shape) -> tuple[int, ...]:
+def strides_of(shape: Shape) -> tuple[Extent, ...]:
     """Row-major strides, in elements."""
-    return tuple(int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape)))
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _infer_transpose(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -115,7 +117,7 @@ def _infer_concat(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
     first = types[0].shape
     for other in types[1:]:
         same = other.rank == len(first) and all(
-            a == b for i, (a, b) in enumerate(zip(other.shape, first, strict=True)) if i != axis
+            agree(a, b) for i, (a, b) in enumerate(zip(other.shape, first, strict=True)) if i != axis
         )
         if not same:
             raise ModelError(
@@ -133,7 +135,8 @@ def _evaluate_concat(arrays: Sequence[Array], attrs: Attrs) -> tuple[Array, ...]
 def _lower_concat(ctx: LowerContext, node: Node) -> None:
     """One copy an operand, each to its own part of the result."""
     strides = strides_of(node.result.type.shape)
-    axis, offset = node.attrs["axis"], 0
+    axis: int = node.attrs["axis"]
+    offset: Extent = 0
     for operand in node.operands:
         shape = operand.type.shape
         axes = tuple(map(Axis, shape, strides_of(shape), strides))
@@ -151,7 +154,7 @@ def transposed(node: ForeignNode, value: Value, perm: Sequence[int]) -> Value:
     return node.emit(TRANSPOSE, [value], {"perm": tuple(perm)})
 
 
-def sliced(node: ForeignNode, value: Value, axis: int, start: int, size: int) -> Value:
+def sliced(node: ForeignNode, value: Value, axis: int, start: Extent, size: Extent) -> Value:
     """The part of `value` from `start` along one axis."""
     starts, sizes = [0] * value.type.rank, list(value.type.shape)
     starts[axis], sizes[axis] = start, size
@@ -169,7 +172,7 @@ def _import_transpose(node: ForeignNode) -> list[Value]:
 
 def _import_expand(node: ForeignNode) -> list[Value]:
     x = node.operand(0)
-    wanted = tuple(int(extent) for extent in node.constant(1, "shape").reshape(-1))
+    wanted = node.extents(1, "shape")
     shape = broadcast_shape([x.type.shape, wanted])
     return [x if shape == x.type.shape else node.emit(EXPAND, [x], {"shape": shape})]
 
@@ -177,9 +180,11 @@ def _import_expand(node: ForeignNode) -> list[Value]:
 def _import_tile(node: ForeignNode) -> list[Value]:
     """Every axis n repeated r times is a new axis r in front of it."""
     x = node.operand(0)
-    repeats = [int(repeat) for repeat in node.constant(1, "repeats").reshape(-1)]
+    repeats = node.extents(1, "repeats")
     if len(repeats) != x.type.rank or min(repeats, default=0) < 0:
-        raise ModelError(f"{node.loc}: repeats do not fit; expected {x.type.rank} numbers, got {repeats}")
+        raise ModelError(
+            f"{node.loc}: repeats do not fit; expected {x.type.rank} numbers, got {list(repeats)}"
+        )
     pairs = list(zip(repeats, x.type.shape, strict=True))
     single = reshaped(node, x, [extent for _, n in pairs for extent in (1, n)])
     repeated = node.emit(EXPAND, [single], {"shape": tuple(extent for pair in pairs for extent in pair)})
@@ -230,12 +235,24 @@ def _import_slice(node: ForeignNode) -> list[Value]:
     steps = (integers(node, "steps", 4, since=10) if node.opset >= 10 else None) or (1,) * len(starts)
     if not len(axes) == len(steps) == len(starts) or 0 in steps:
         raise ModelError(f"{node.loc}: axes and steps must be as long as starts, and no step may be 0")
-    full = [(0, 1, extent) for extent in x.type.shape]
+    full: list[tuple[Extent, Extent, Extent]] = [(0, 1, extent) for extent in x.type.shape]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        indices = range(x.type.shape[axis])[start:end:step]
-        full[axis] = (indices.start if indices else 0, step, len(indices))
+        full[axis] = slice_of(x.type.shape[axis], start, end, step)
     starts, steps, sizes = zip(*full, strict=True)
     return [node.emit(SLICE, [x], {"starts": starts, "steps": steps, "sizes": sizes})]
+
+
+def slice_of(extent: Extent, start: Extent, end: Extent, step: int) -> tuple[Extent, int, Extent]:
+    """Start, step and size of `[start:end:step]` of so many elements, by the rules of Python's slices."""
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+
+    def clamped(position: Extent) -> Extent:
+        return min(max(position + extent if position < 0 else position, low), high)
+
+    first, last = clamped(start), clamped(end)
+    distance = last - first if step > 0 else first - last
+    size = max(0, -(-distance // abs(step)))
+    return first if size != 0 else 0, step, size
 
 
 def _import_depth_to_space(node: ForeignNode) -> list[Value]:

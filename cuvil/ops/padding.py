@@ -63,7 +63,7 @@ def _collapse(sides: Sequence[_Side]) -> list[_Side]:
     merged = [_Side(0, 1, 0)]
     for side in sides:
         outer = merged[-1]
-        if side.padded and (outer.padded or outer.extent > 1):
+        if side.padded and (outer.padded or outer.extent != 1):
             merged.append(side)
         elif side.padded:
             merged[-1] = side

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from cuvil.ir.dims import Extent
 from cuvil.ir.graph import Node, Value
 from cuvil.ir.types import Array, Shape
 from cuvil.loops.build import KernelBuilder
@@ -55,8 +56,9 @@ def mask_of(shape: Shape, full: Shape, view: Shape) -> Mask | None:
     mask: list[bool] = []
     position = 0
     for extent in view:
-        start, size = position, 1
-        while position < len(full) and (size < extent or full[position] == 1):
+        start = position
+        size: Extent = 1
+        while position < len(full) and (size != extent or full[position] == 1):
             size *= full[position]
             position += 1
         varying = {padded[d] != 1 for d in range(start, position) if full[d] != 1}
@@ -68,7 +70,7 @@ def mask_of(shape: Shape, full: Shape, view: Shape) -> Mask | None:
 
 def collapse(full: Shape, shapes: Sequence[Shape]) -> Shape:
     """`full` with every run of dimensions merged along which all of `shapes` vary or none does."""
-    merged: list[int] = []
+    merged: list[Extent] = []
     previous: tuple[bool, ...] | None = None
     for axis, extent in enumerate(full):
         if extent == 1:

@@ -40,7 +40,7 @@ class RecurrentProduct:
         self._row_spans = split_rows(batch, self._tile.rows)
         constant = ctx.constant_of(matrix)
         self._packed = constant is not None
-        self._spans = split_columns(columns, self._tile.columns, ctx.lanes if self._packed else 1)
+        self._spans = split_columns(columns, self._tile.columns, ctx.lanes, padded=self._packed)
         if constant is None:
             self.operands = [matrix]
         else:

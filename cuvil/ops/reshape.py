@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cuvil.errors import ModelError
+from cuvil.ir.dims import Extent, agree
 from cuvil.ir.graph import Value
 from cuvil.ir.op import Attrs, OpDef
 from cuvil.ir.types import Array, Shape, TensorType
@@ -17,7 +18,7 @@ from cuvil.ops.foreign import ForeignNode, Importer
 def _infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     check_arity(types, 1)
     shape: Shape = attrs["shape"]
-    if math.prod(shape) != types[0].count:
+    if not agree(math.prod(shape), types[0].count):
         raise ModelError(
             f"shape does not hold the operand's elements; expected {types[0].count} elements, "
             f"got {list(shape)}"
@@ -35,32 +36,32 @@ RESHAPE = OpDef("reshape", _infer, _evaluate, view=True, exact=True)
 OPERATORS = (RESHAPE,)
 
 
-def reshaped(node: ForeignNode, value: Value, shape: Sequence[int]) -> Value:
+def reshaped(node: ForeignNode, value: Value, shape: Sequence[Extent]) -> Value:
     """`value` under `shape`; itself where it has that shape already."""
-    target = tuple(int(extent) for extent in shape)
+    target = tuple(shape)
     return value if value.type.shape == target else node.emit(RESHAPE, [value], {"shape": target})
 
 
 def _import_reshape(node: ForeignNode) -> list[Value]:
     x = node.operand(0)
-    wanted = [int(extent) for extent in node.constant(1, "shape").reshape(-1)]
+    wanted = list(node.extents(1, "shape"))
     if not node.attrs.get("allowzero", 0):
         wanted = [_kept(node, x, axis) if extent == 0 else extent for axis, extent in enumerate(wanted)]
     return [reshaped(node, x, _with_inferred(node, x, wanted))]
 
 
-def _kept(node: ForeignNode, x: Value, axis: int) -> int:
+def _kept(node: ForeignNode, x: Value, axis: int) -> Extent:
     if axis >= x.type.rank:
         raise ModelError(f"{node.loc}: shape has a 0 at axis {axis}, which the operand {x.type} lacks")
     return x.type.shape[axis]
 
 
-def _with_inferred(node: ForeignNode, x: Value, wanted: list[int]) -> list[int]:
+def _with_inferred(node: ForeignNode, x: Value, wanted: list[Extent]) -> list[Extent]:
     """`wanted` with its -1 replaced by what the number of elements leaves."""
     if -1 not in wanted:
         return wanted
     rest = math.prod(extent for extent in wanted if extent != -1)
-    if wanted.count(-1) > 1 or rest == 0 or x.type.count % rest:
+    if wanted.count(-1) > 1 or rest == 0 or not agree(x.type.count % rest, 0):
         raise ModelError(
             f"{node.loc}: shape can't be completed; expected at most one -1 and a divisor of "
             f"{x.type.count} elements, got {wanted}"

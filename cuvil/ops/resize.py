@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cuvil.errors import ModelError
+from cuvil.ir.dims import Extent
 from cuvil.ir.graph import Value
 from cuvil.ir.types import Array
 from cuvil.ops.axes import all_axes
@@ -29,8 +30,8 @@ from cuvil.ops.movement import transposed
 class _Axis:
     """One axis: its extents before and after, the scale that coordinates go by, and the region of `roi`."""
 
-    extent: int
-    result: int
+    extent: Extent
+    result: Extent
     scale: float
     start: float = 0.0
     end: float = 1.0
@@ -38,6 +39,8 @@ class _Axis:
     @property
     def is_rounded(self) -> bool:
         """Whether the scale gives no whole extent, up to the rounding of float32 scales."""
+        if self.is_identity:
+            return False
         return abs(self.extent * self.scale - self.result) > 1e-6 * self.result
 
     @property
@@ -204,7 +207,7 @@ def _import_resize(node: ForeignNode) -> list[Value]:
     if form.coordinates == "align_corners" and any(axis.is_rounded for axis in axes):
         # ONNX's tests divide by the fraction that `scales` give, the runtimes by the extent that comes of it.
         raise node.unsupported("align_corners with scales that give no whole extent")
-    if x.type.count == 0 or min(axis.result for axis in axes) == 0:
+    if x.type.count == 0 or any(axis.result == 0 for axis in axes):
         raise node.unsupported(f"resizing {x.type} from or to nothing")
     if all(axis.is_identity for axis in axes):
         return [x]
@@ -216,14 +219,16 @@ def _axes(node: ForeignNode, x: Value) -> list[_Axis]:
     rank = x.type.rank
     chosen = all_axes(node, node.attrs.get("axes", range(rank)), rank)
     extents = [x.type.shape[axis] for axis in chosen]
-    sizes = _numbers(node, 3, "sizes", len(chosen)) if node.opset >= 11 else None
-    if sizes is not None:
+    sizes = node.optional_extents(3, "sizes") if node.opset >= 11 else None
+    if sizes:
+        _check_count(node, "sizes", len(chosen), len(sizes))
         changed = _by_sizes(node, extents, sizes)
     else:
         scales = _scales(node, len(chosen))
         if min(scales, default=1) <= 0:
             raise ModelError(f"{node.loc}: scales must be positive, got {list(scales)}")
-        changed = [_Axis(n, math.floor(n * s), s) for n, s in zip(extents, scales, strict=True)]
+        results = [n if s == 1 else math.floor(n * s) for n, s in zip(extents, scales, strict=True)]
+        changed = [_Axis(*axis) for axis in zip(extents, results, scales, strict=True)]
     if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         region = _numbers(node, 1, "roi", 2 * len(chosen))
         if region is None:
@@ -251,16 +256,21 @@ def _numbers(node: ForeignNode, position: int, what: str, count: int) -> tuple[f
     array = node.optional_constant(position, what)
     if array is None or array.size == 0:
         return None
-    if array.size != count:
-        raise ModelError(f"{node.loc}: {what} do not fit; expected {count} numbers, got {array.size}")
+    _check_count(node, what, count, array.size)
     return tuple(float(number) for number in array.reshape(-1))
 
 
-def _by_sizes(node: ForeignNode, extents: Sequence[int], sizes: Sequence[float]) -> list[_Axis]:
+def _check_count(node: ForeignNode, what: str, expected: int, got: int) -> None:
+    if got != expected:
+        raise ModelError(f"{node.loc}: {what} do not fit; expected {expected} numbers, got {got}")
+
+
+def _by_sizes(node: ForeignNode, extents: Sequence[Extent], sizes: Sequence[Extent]) -> list[_Axis]:
     policy = node.attrs.get("keep_aspect_ratio_policy", "stretch")
-    ratios = [size / extent if extent else 1.0 for extent, size in zip(extents, sizes, strict=True)]
+    pairs = list(zip(extents, sizes, strict=True))
+    ratios = [1.0 if size == extent or extent == 0 else size / extent for extent, size in pairs]
     if policy == "stretch":
-        return [_Axis(n, int(size), r) for n, size, r in zip(extents, sizes, ratios, strict=True)]
+        return [_Axis(*axis) for axis in zip(extents, sizes, ratios, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
         raise ModelError(f"{node.loc}: keep_aspect_ratio_policy is unknown, got {policy!r}")
     scale = min(ratios) if policy == "not_larger" else max(ratios)

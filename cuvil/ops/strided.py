@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from cuvil.ir.dims import Extent, highest, is_fixed
 from cuvil.ir.graph import Value
 from cuvil.ir.types import INT64
 from cuvil.loops.build import KernelBuilder
@@ -24,9 +25,9 @@ _BLOCK = (64, 16)
 class Axis:
     """One loop of a copy: how far neighbours lie apart on both sides, in elements; negative or 0 is fine."""
 
-    extent: int
-    source: int
-    result: int
+    extent: Extent
+    source: Extent
+    result: Extent
 
 
 def collapse(axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -48,7 +49,7 @@ class Place:
     """A tensor and the element of it where a copy begins."""
 
     value: Value
-    offset: int = 0
+    offset: Extent = 0
 
 
 def call_copy(ctx: LowerContext, name: str, source: Place, result: Place, axes: Sequence[Axis]) -> None:
@@ -69,7 +70,7 @@ def call_fill(
         ctx.call(b.finish(), [result.value], flops=count(axes))
 
 
-def count(axes: Sequence[Axis]) -> int:
+def count(axes: Sequence[Axis]) -> Extent:
     """The number of elements that a copy along `axes` moves."""
     return math.prod(axis.extent for axis in axes)
 
@@ -92,9 +93,11 @@ def emit_nest(b: KernelBuilder, result: Place, axes: Sequence[Axis], element: Ca
 
 def _inner_last(nest: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """The axis that makes the best vectors last: contiguous in the result, or else long."""
-    if nest[-1].extent >= _SHORT_AXIS:
+    if highest(nest[-1].extent) >= _SHORT_AXIS:
         return nest
-    inner = max(nest, key=lambda axis: (min(axis.extent, _SHORT_AXIS), axis.source == 1, axis.result == 1))
+    inner = max(
+        nest, key=lambda axis: (min(highest(axis.extent), _SHORT_AXIS), axis.source == 1, axis.result == 1)
+    )
     return (*(axis for axis in nest if axis is not inner), inner)
 
 
@@ -102,11 +105,11 @@ def _blocked(nest: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """A nest whose inner loop strides through the source: in blocks with the axis that does not."""
     *outer, inner = nest
     near = next((axis for axis in outer if axis.source == 1), None)
-    if near is None or abs(inner.source) <= 1:
+    if near is None or inner.source in (-1, 0, 1) or not (is_fixed(near.extent) and is_fixed(inner.extent)):
         return nest
     rest = [axis for axis in outer if axis is not near]
     (rows, row), (columns, column) = _split(inner, _BLOCK[0]), _split(near, _BLOCK[1])
-    return tuple(axis for axis in (*rest, rows, columns, column, row) if axis.extent > 1)
+    return tuple(axis for axis in (*rest, rows, columns, column, row) if axis.extent != 1)
 
 
 def _split(axis: Axis, limit: int) -> tuple[Axis, Axis]:

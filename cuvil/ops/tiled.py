@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from cuvil.ir.dims import Extent, highest
 from cuvil.ir.graph import Value
 from cuvil.ir.types import Array
 from cuvil.loops.build import KernelBuilder
@@ -31,10 +32,10 @@ def pack_panels(matrix: Array, span: Span) -> Array:
 def emit_tiled(
     ctx: LowerContext,
     name: str,
-    outer: int,
+    outer: Extent,
     row_spans: Sequence[Span],
     columns: Span,
-    depth: int,
+    depth: Extent,
     build: Callable[[KernelBuilder], Tiled],
 ) -> None:
     """One kernel for each row span: its parallel loop runs over (outer, row tile, panel).
@@ -42,7 +43,7 @@ def emit_tiled(
     A panel stays innermost while all panels fit the second-level cache; beyond that each panel is used
     for all rows before the next one is read.
     """
-    panels_first = columns.count * columns.size * depth * 4 > ctx.l2_bytes // 2
+    panels_first = highest(columns.count * columns.size * depth * 4) > ctx.l2_bytes // 2
     for rows in row_spans:
         b = KernelBuilder(name)
         operands, writer, spec = build(b)
@@ -56,10 +57,12 @@ def emit_tiled(
         )
 
 
-def _decode(b: KernelBuilder, t: Var, rows: int, panels: int, panels_first: bool) -> tuple[Expr, Expr, Expr]:
+def _decode(
+    b: KernelBuilder, t: Var, rows: Extent, panels: Extent, panels_first: bool
+) -> tuple[Expr, Expr, Expr]:
     """(outer, row tile, panel) of iteration `t`."""
     inner = rows if panels_first else panels
     fast = b.let("fast", t % inner)
-    slow = b.let("slow", t // inner % (rows * panels // inner))
+    slow = b.let("slow", t // inner % (panels if panels_first else rows))
     outer = b.let("outer", t // (rows * panels))
     return (outer, fast, slow) if panels_first else (outer, slow, fast)

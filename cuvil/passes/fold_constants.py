@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cuvil.interp import run_program
 from cuvil.ir.graph import Graph, GraphBuilder, Node, Value
+from cuvil.ir.op import is_symbolic
 from cuvil.ir.rewrite import Rewriter, rewrite
 from cuvil.ir.types import Array
 from cuvil.lower import lower_graph
@@ -27,7 +28,7 @@ def fold_constants(graph: Graph) -> Graph:
 def _fold(builder: Rewriter, node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
     arrays = [builder.constant_of(operand) for operand in operands]
     known = [array for array in arrays if array is not None]
-    if not operands or len(known) < len(operands):
+    if not operands or len(known) < len(operands) or is_symbolic(node.attrs):
         return None
     results = node.op.evaluate(known, node.attrs) if node.op.exact else _interpret(node, known)
     names = [result.name for result in node.results]

@@ -129,7 +129,7 @@ def test_doctor_says_what_is_missing(capsys: Capture, monkeypatch: pytest.Monkey
 def test_open_shapes_are_fixed_by_an_option(folder: Path, capsys: Capture) -> None:
     model = relu(dims=("N", 3))
     hint = expect_error(capsys, MODEL, "input 'x': shape is open", *compile_arguments(model))
-    assert hint == "hint: fix it, as in `--shape x=1,3`"
+    assert hint == "hint: fix it, as in `--shape x=1,3`, or bound it, as in `--dim N=1..16`"
     assert run(*run_arguments("--shape", "x=2,3", "--input", "x=x.npy", model=model)) == 0
     np.testing.assert_array_equal(np.load("results/y.npy"), np.ones((2, 3)))
 

@@ -205,7 +205,7 @@ def test_output_folder_without_permission(folder: Path, capsys: Capture) -> None
         (("dump-ir", "--model", "model.onnx", "--stage", "text"), "dump-ir: argument --stage"),
         (run_arguments("--threads", "-1"), "run: argument --threads: expected a number from 0 to 1024"),
         (run_arguments("--threads", "1025"), "expected a number from 0 to 1024, got '1025'"),
-        (run_arguments("--shape", "x=2,3", model="out.so"), "--shape: a compiled library has fixed shapes"),
+        (run_arguments("--shape", "x=2,3", model="out.so"), "--shape: a compiled library has its shapes"),
     ],
 )
 def test_wrong_options(arguments: tuple[str, ...], words: str, folder: Path, capsys: Capture) -> None:

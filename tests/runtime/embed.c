@@ -90,7 +90,7 @@ static void command_api(cuvil_model *model) {
   cuvil_session *session = NULL;
   const void *inputs[] = {x}, *no_inputs[] = {NULL}, *misaligned[] = {(const char *)x + 1};
   void *outputs[] = {y}, *no_outputs[] = {NULL};
-  CHECK(cuvil_abi_version() == 1);
+  CHECK(cuvil_abi_version() == 2);
   CHECK(strcmp(cuvil_model_name(model), "scale") == 0 && strcmp(cuvil_model_target(model), "native-linux") == 0);
   CHECK(cuvil_model_input_count(model) == 1 && cuvil_model_output_count(model) == 1);
   CHECK(cuvil_model_input(model, 0, &info) == CUVIL_OK && strcmp(info.name, "x") == 0);
@@ -151,16 +151,16 @@ static void command_attach(const char *path) {
   const void *weights = dlsym(library, "cuvil_model_weights");
   void *address = dlsym(library, "cuvil_model_run");
   memcpy(&entry, &address, sizeof entry);
-  CHECK(cuvil_model_attach(info, strings, weights, entry, message, (int64_t)sizeof message, &model) == CUVIL_OK);
+  CHECK(cuvil_model_attach(info, strings, weights, entry, NULL, message, (int64_t)sizeof message, &model) == CUVIL_OK);
   cuvil_session *session = open_session(model, 2);
   CHECK(run(session, y) == CUVIL_OK && y[1] == x[1] * 1.1f);
   cuvil_session_release(session);
   cuvil_model_release(model);
   weights = (const char *)weights + 8;
-  CHECK(cuvil_model_attach(info, strings, weights, entry, message, (int64_t)sizeof message, &model) ==
+  CHECK(cuvil_model_attach(info, strings, weights, entry, NULL, message, (int64_t)sizeof message, &model) ==
         CUVIL_INVALID_MODEL);
   CHECK(model == NULL && strstr(message, "weights modulo 64") != NULL);
-  CHECK(cuvil_model_attach(NULL, strings, weights, entry, NULL, 0, &model) == CUVIL_INVALID_ARGUMENT);
+  CHECK(cuvil_model_attach(NULL, strings, weights, entry, NULL, NULL, 0, &model) == CUVIL_INVALID_ARGUMENT);
 }
 
 /* A child of a fork goes on with its parent's session and has workers again. */

@@ -10,10 +10,10 @@
 #define MAGIC 0x4c49565543
 #endif
 #ifndef VERSION
-#define VERSION 1
+#define VERSION 2
 #endif
 #ifndef WORDS
-#define WORDS 22
+#define WORDS 23
 #endif
 #ifndef RANK
 #define RANK 1
@@ -60,6 +60,10 @@ __attribute__((constructor)) static void flush_subnormals(void) {
 #define MIN_VLEN_BITS 0
 #endif
 
+#ifndef DIMENSIONS
+#define DIMENSIONS 0
+#endif
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* Offsets: 0 target, 13 model, 19 input, 21 output. */
@@ -67,7 +71,7 @@ EXPORT const char cuvil_model_strings[] = "native-linux\0scale\0x\0y";
 
 EXPORT const int64_t cuvil_model_info[] = {
     MAGIC, VERSION, WORDS, 1, 1, ARENA_BYTES, WEIGHTS_BYTES, STRINGS_BYTES, 0, 13, FEATURES, MIN_VLEN_BITS,
-    NAME_OFFSET, DTYPE, SIZE_BYTES, RANK, SIZE, 21, 1, 4 * SIZE, 1, SIZE,
+    DIMENSIONS, NAME_OFFSET, DTYPE, SIZE_BYTES, RANK, SIZE, 21, 1, 4 * SIZE, 1, SIZE,
 };
 
 EXPORT _Alignas(64) const float cuvil_model_weights[16] = {1.1f};
@@ -93,9 +97,10 @@ static void scale_in_chunks(void *opaque, int64_t begin, int64_t end) {
 }
 
 EXPORT int64_t cuvil_model_run(const cuvil_services *services, const void *weights, const void *const *inputs,
-                               void *const *outputs, void *arena) {
+                               void *const *outputs, void *arena, const int64_t *dimensions) {
   struct arguments a = {services, weights, inputs[0], outputs[0]};
-  if (services->size_bytes < (int64_t)sizeof *services || services->version != 1) return 2;
+  (void)dimensions;
+  if (services->size_bytes < (int64_t)sizeof *services || services->version != 2) return 2;
   if ((uintptr_t)arena % 64 != 0 || (uintptr_t)weights % 64 != 0) return 3;
   if (a.x[0] == -1.0f) __builtin_trap();
   if (a.x[0] == -2.0f) return 1;

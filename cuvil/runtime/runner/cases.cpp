@@ -33,20 +33,25 @@ bool describe(const cuvil_model *model, int64_t count, TensorQuery query, Tensor
   return true;
 }
 
-bool allocate_buffers(const Tensors &tensors, Problem *problem) {
+// The outputs in a run with these named dimensions, and memory for them.
+bool allocate_outputs(const cuvil_model *model, const int64_t *dimensions, const Tensors &tensors, Problem *problem) {
   for (int64_t i = 0; i < tensors.count; ++i) {
+    int64_t *dims = allocate_dims(tensors.infos[i].rank);
+    if (cuvil_model_output_at(model, i, dimensions, dims, &tensors.infos[i]) != CUVIL_OK)
+      return fail(problem, "out of memory for output '%s'", tensors.infos[i].name);
     tensors.buffers[i] = allocate_tensor(tensors.infos[i]);
     if (tensors.buffers[i] == nullptr) return fail(problem, "out of memory for output '%s'", tensors.infos[i].name);
   }
   return true;
 }
 
-bool compute(const Run &run, const Tensors &inputs, const Tensors &outputs, Problem *problem) {
+bool compute(const Run &run, const int64_t *dimensions, const Tensors &inputs, const Tensors &outputs,
+             Problem *problem) {
   // Created here, in the child: threads do not survive a fork.
   cuvil_session *session = nullptr;
   cuvil_status status = cuvil_session_create(run.model, run.num_threads, &session);
   if (status != CUVIL_OK) return fail(problem, "session: %s", cuvil_status_text(status));
-  status = cuvil_session_run(session, (const void *const *)inputs.buffers, outputs.buffers);
+  status = cuvil_session_run_bound(session, dimensions, (const void *const *)inputs.buffers, outputs.buffers);
   if (status != CUVIL_OK) return fail(problem, "run: %s", cuvil_status_text(status));
   cuvil_session_release(session);
   return true;
@@ -60,10 +65,13 @@ Path temporary_path(const Run &run, const char *name) { return path_of("%s/.%s.p
 bool run_in_child(const Run &run, const char *name, Problem *problem) {
   Tensors inputs, outputs;
   const Path folder = path_of("%s/%s", run.cases_folder, name);
+  int64_t *dimensions = allocate_dims(cuvil_model_dimension_count(run.model));
+  if (dimensions == nullptr) return fail(problem, "out of memory");
   return describe(run.model, cuvil_model_input_count(run.model), cuvil_model_input, &inputs, problem) &&
          describe(run.model, cuvil_model_output_count(run.model), cuvil_model_output, &outputs, problem) &&
-         read_tensors(folder.text, inputs.infos, inputs.count, inputs.buffers, problem) &&
-         allocate_buffers(outputs, problem) && compute(run, inputs, outputs, problem) &&
+         read_tensors(folder.text, run.model, inputs.infos, inputs.count, dimensions, inputs.buffers, problem) &&
+         allocate_outputs(run.model, dimensions, outputs, problem) &&
+         compute(run, dimensions, inputs, outputs, problem) &&
          write_tensors(output_path(run, name).text, temporary_path(run, name).text, outputs.infos, outputs.count,
                        outputs.buffers, problem);
 }

@@ -138,23 +138,35 @@ bool all_names_match(const Manifest &manifest, const cuvil_tensor_info *expected
   return true;
 }
 
-void format_shape(char *text, size_t size, const int64_t *dims, int64_t rank) {
+void format_shape(char *text, size_t size, const cuvil_model *model, const int64_t *dims, int64_t rank) {
   size_t used = (size_t)snprintf(text, size, "[");
-  for (int64_t axis = 0; axis < rank && used < size; ++axis)
-    used += (size_t)snprintf(text + used, size - used, axis == 0 ? "%" PRId64 : ", %" PRId64, dims[axis]);
+  for (int64_t axis = 0; axis < rank && used < size; ++axis) {
+    const char *comma = axis == 0 ? "" : ", ";
+    const char *named = cuvil_model_dim_text(model, dims[axis]);
+    used += (size_t)(named != nullptr ? snprintf(text + used, size - used, "%s%s", comma, named)
+                                      : snprintf(text + used, size - used, "%s%" PRId64, comma, dims[axis]));
+  }
   if (used < size) snprintf(text + used, size - used, "]");
 }
 
-bool check_type(const char *folder, const Entry &entry, const cuvil_tensor_info &expected, Problem *problem) {
+// Whether a fixed part of the shape differs; named dimensions are checked all together.
+bool differs(const Entry &entry, const cuvil_tensor_info &expected) {
+  if (entry.rank != expected.rank) return true;
+  for (int64_t axis = 0; axis < expected.rank; ++axis)
+    if (expected.dims[axis] >= 0 && entry.dims[axis] != expected.dims[axis]) return true;
+  return false;
+}
+
+bool check_type(const char *folder, const cuvil_model *model, const Entry &entry, const cuvil_tensor_info &expected,
+                Problem *problem) {
   const char *dtype = dtype_name(expected.dtype);
   if (strcmp(entry.dtype, dtype) != 0)
     return fail(problem, "'%s': input '%s': wrong dtype; expected %s, got %s", folder, expected.name, dtype,
                 entry.dtype);
-  if (entry.rank == expected.rank && memcmp(entry.dims, expected.dims, (size_t)entry.rank * sizeof(int64_t)) == 0)
-    return true;
+  if (!differs(entry, expected)) return true;
   char wanted[256], found[256];
-  format_shape(wanted, sizeof wanted, expected.dims, expected.rank);
-  format_shape(found, sizeof found, entry.dims, entry.rank);
+  format_shape(wanted, sizeof wanted, model, expected.dims, expected.rank);
+  format_shape(found, sizeof found, model, entry.dims, entry.rank);
   return fail(problem, "'%s': input '%s': wrong shape; expected %s, got %s", folder, expected.name, wanted, found);
 }
 
@@ -173,10 +185,36 @@ bool read_data(const char *path, const cuvil_tensor_info &expected, void *buffer
 
 bool read_entry(const char *folder, const Entry &entry, const cuvil_tensor_info &expected, void **buffer,
                 Problem *problem) {
-  if (!check_type(folder, entry, expected, problem)) return false;
   *buffer = allocate_tensor(expected);
   if (*buffer == nullptr) return fail(problem, "'%s': out of memory for input '%s'", folder, expected.name);
   return read_data(path_of("%s/%s", folder, entry.file).text, expected, *buffer, problem);
+}
+
+// Finds the named dimensions from the extents of the entries, and with them what the inputs are in this run.
+bool bind(const char *folder, const cuvil_model *model, const Entry *const *entries, int64_t count,
+          cuvil_tensor_info *inputs, int64_t *dimensions, Problem *problem) {
+  const int64_t **dims = (const int64_t **)calloc((size_t)count + 1, sizeof(int64_t *));
+  if (dims == nullptr) return fail(problem, "'%s': out of memory", folder);
+  for (int64_t i = 0; i < count; ++i) dims[i] = entries[i]->dims;
+  char message[512];
+  bool good = cuvil_model_bind(model, dims, dimensions, message, sizeof message) == CUVIL_OK ||
+              fail(problem, "'%s': %s", folder, message);
+  free(dims);
+  for (int64_t i = 0; i < count && good; ++i)
+    good = cuvil_model_input_at(model, i, dimensions, allocate_dims(inputs[i].rank), &inputs[i]) == CUVIL_OK ||
+           fail(problem, "'%s': out of memory", folder);
+  return good;
+}
+
+// Reads the matched entries, one for each input.
+bool read_entries(const char *folder, const cuvil_model *model, const Entry *const *entries, int64_t count,
+                  cuvil_tensor_info *inputs, int64_t *dimensions, void **buffers, Problem *problem) {
+  for (int64_t i = 0; i < count; ++i)
+    if (!check_type(folder, model, *entries[i], inputs[i], problem)) return false;
+  if (!bind(folder, model, entries, count, inputs, dimensions, problem)) return false;
+  for (int64_t i = 0; i < count; ++i)
+    if (!read_entry(folder, *entries[i], inputs[i], &buffers[i], problem)) return false;
+  return true;
 }
 
 bool close_written(FILE *file, bool good, const char *path, Problem *problem) {
@@ -227,18 +265,22 @@ void *allocate_tensor(const cuvil_tensor_info &tensor) {
   return buffer;
 }
 
-bool read_tensors(const char *folder, const cuvil_tensor_info *expected, int64_t count, void **buffers,
-                  Problem *problem) {
+int64_t *allocate_dims(int64_t rank) { return (int64_t *)calloc((size_t)rank + 1, sizeof(int64_t)); }
+
+bool read_tensors(const char *folder, const cuvil_model *model, cuvil_tensor_info *inputs, int64_t count,
+                  int64_t *dimensions, void **buffers, Problem *problem) {
   Manifest manifest = {nullptr, nullptr, 0};
   bool good = read_manifest(path_of("%s/manifest.txt", folder).text, &manifest, problem);
   if (good && manifest.count != count)
     good = fail(problem, "'%s': wrong number of inputs; expected %" PRId64 ", got %" PRId64, folder, count,
                 manifest.count);
-  const bool by_name = good && all_names_match(manifest, expected, count);
-  for (int64_t i = 0; i < count && good; ++i) {
-    const int64_t from = by_name ? find_by_name(manifest, expected[i].name) : i;
-    good = read_entry(folder, manifest.entries[from], expected[i], &buffers[i], problem);
-  }
+  const Entry **matched = (const Entry **)calloc((size_t)count + 1, sizeof(Entry *));
+  if (good && matched == nullptr) good = fail(problem, "'%s': out of memory", folder);
+  const bool by_name = good && all_names_match(manifest, inputs, count);
+  for (int64_t i = 0; i < count && good; ++i)
+    matched[i] = &manifest.entries[by_name ? find_by_name(manifest, inputs[i].name) : i];
+  good = good && read_entries(folder, model, matched, count, inputs, dimensions, buffers, problem);
+  free(matched);
   free_manifest(&manifest);
   return good;
 }

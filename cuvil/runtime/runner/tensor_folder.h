@@ -6,10 +6,14 @@
 
 namespace runner {
 
-// Reads the folder's tensors into buffers, one for each of the `count` expected inputs, in their order. Tensors are
+// Reads the folder's tensors into buffers, one for each of the `count` inputs of the model, in their order. Tensors are
 // matched by name when the names are the same set, else by order. Buffers are 64-byte aligned, allocated with malloc.
-bool read_tensors(const char *folder, const cuvil_tensor_info *expected, int64_t count, void **buffers,
-                  Problem *problem);
+// `inputs` says what the model takes and receives what it gets here; `dimensions` receives the named dimensions.
+bool read_tensors(const char *folder, const cuvil_model *model, cuvil_tensor_info *inputs, int64_t count,
+                  int64_t *dimensions, void **buffers, Problem *problem);
+
+// The dims of a tensor of this rank, to be filled; null when there is no memory.
+int64_t *allocate_dims(int64_t rank);
 
 // Writes a folder under a temporary name and renames it when it is complete. `folder` must not exist.
 bool write_tensors(const char *folder, const char *temporary, const cuvil_tensor_info *tensors, int64_t count,

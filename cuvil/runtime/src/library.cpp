@@ -185,6 +185,7 @@ bool find_tables(const char *path, Message message, Library *library) {
   tables.strings_bytes = strings.size_bytes;
   tables.weights_bytes = weights.size_bytes;
   library->run = (cuvil_run_function)run.address;
+  library->shapes = (cuvil_shapes_function)dlsym(library->handle, "cuvil_model_shapes");
   return true;
 }
 

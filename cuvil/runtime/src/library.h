@@ -13,6 +13,7 @@ struct Library {
   void *handle;  // of dlopen
   ModelTables tables;
   cuvil_run_function run;
+  cuvil_shapes_function shapes;  // null for a model without named dimensions
 };
 
 // On failure nothing stays loaded.

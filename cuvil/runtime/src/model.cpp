@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +17,12 @@ cuvil_status make_model(const char *where, const Library &library, Message messa
     cuvil::write_message(message, "%s: out of memory", where);
     return CUVIL_OUT_OF_MEMORY;
   }
-  const cuvil_status status = cuvil::read_model_info(where, library.tables, message, &made->info);
+  cuvil_status status = cuvil::read_model_info(where, library.tables, message, &made->info);
+  if (status == CUVIL_OK && made->info.num_dimensions > 0 && library.shapes == nullptr) {
+    cuvil::write_message(message, "%s: has named dimensions; expected the symbol 'cuvil_model_shapes', got none", where);
+    cuvil::free_model_info(&made->info);
+    status = CUVIL_INVALID_MODEL;
+  }
   if (status != CUVIL_OK) {
     free(made);
     return status;
@@ -25,6 +31,7 @@ cuvil_status make_model(const char *where, const Library &library, Message messa
   made->library = library.handle;
   made->weights = library.tables.weights;
   made->run = library.run;
+  made->shapes = library.shapes;
   *model = made;
   return CUVIL_OK;
 }
@@ -75,7 +82,8 @@ cuvil_status cuvil_model_load(const char *path, char *message, int64_t message_s
 }
 
 cuvil_status cuvil_model_attach(const int64_t *info, const char *strings, const void *weights, cuvil_run_function run,
-                                char *message, int64_t message_size, cuvil_model **model) {
+                                cuvil_shapes_function shapes, char *message, int64_t message_size,
+                                cuvil_model **model) {
   const Message to_caller = {message, message_size};
   cuvil::write_message(to_caller, "%s", "");
   if (model != nullptr) *model = nullptr;
@@ -84,13 +92,13 @@ cuvil_status cuvil_model_attach(const int64_t *info, const char *strings, const 
     return CUVIL_INVALID_ARGUMENT;
   }
   const Library in_process = {
-      nullptr, {info, strings, weights, cuvil::kUnknownSize, cuvil::kUnknownSize, cuvil::kUnknownSize}, run};
+      nullptr, {info, strings, weights, cuvil::kUnknownSize, cuvil::kUnknownSize, cuvil::kUnknownSize}, run, shapes};
   return make_model("attached model", in_process, to_caller, model);
 }
 
 void cuvil_model_release(cuvil_model *model) {
   if (model == nullptr || __atomic_sub_fetch(&model->holders, 1, __ATOMIC_ACQ_REL) != 0) return;
-  free(model->info.tensors);
+  cuvil::free_model_info(&model->info);
   cuvil::close_library(model->library);
   free(model);
 }

@@ -9,11 +9,15 @@ struct cuvil_model {
   void *library;    // null for a model that was attached
   const void *weights;
   cuvil_run_function run;
+  cuvil_shapes_function shapes;
   cuvil::ModelInfo info;
 };
 
 namespace cuvil {
 
 void hold_model(cuvil_model *model);
+
+// Whether the model can run with these values of its named dimensions.
+bool usable_dimensions(const cuvil_model *model, const int64_t *dimensions);
 
 }  // namespace cuvil

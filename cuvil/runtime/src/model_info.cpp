@@ -19,10 +19,14 @@ constexpr int64_t kTargetWord = 8;
 constexpr int64_t kNameWord = 9;
 constexpr int64_t kFeaturesWord = 10;
 constexpr int64_t kVlenWord = 11;
-constexpr int64_t kHeaderWords = 12;
+constexpr int64_t kDimensionsWord = 12;
+constexpr int64_t kHeaderWords = 13;
 
-// Words of a tensor record before its dims.
+// Words of a named dimension, and of a tensor record before its dims.
+constexpr int64_t kDimensionWords = 5;
 constexpr int64_t kRecordWords = 4;
+
+constexpr int64_t kMaxDimensions = 1024;
 
 constexpr int64_t kMaxTensors = 65536;
 constexpr int64_t kMaxRank = 64;
@@ -51,7 +55,7 @@ struct Reader {
 
   bool identity() const {
     if (tables.info_words < kHeaderWords)
-      return in_range("words of the model's tables", tables.info_words, 12, INT64_MAX);
+      return in_range("words of the model's tables", tables.info_words, kHeaderWords, INT64_MAX);
     if (word(kMagicWord) != kModelMagic) {
       write_message(message, "%s: no cuvil model; expected magic 0x%" PRIx64 ", got 0x%" PRIx64, where, kModelMagic,
                     (uint64_t)word(kMagicWord));
@@ -67,7 +71,10 @@ struct Reader {
            in_range("arena size", word(kArenaWord), 0, kMaxBytes) &&
            in_range("weights size", word(kWeightsWord), 0,
                     tables.weights_bytes < kMaxBytes ? tables.weights_bytes : kMaxBytes) &&
-           in_range("strings size", word(kStringsWord), 1, tables.strings_bytes) && strings_end() && weights_aligned();
+           in_range("strings size", word(kStringsWord), 1, tables.strings_bytes) && strings_end() &&
+           weights_aligned() && in_range("number of named dimensions", word(kDimensionsWord), 0, kMaxDimensions) &&
+           in_range("words left for named dimensions",
+                    word(kTotalWord) - kHeaderWords - word(kDimensionsWord) * kDimensionWords, 0, INT64_MAX);
   }
 
   // One final NUL ends every string that starts inside.
@@ -90,7 +97,35 @@ struct Reader {
     return true;
   }
 
+  bool dimension(int64_t index, Dimension *dimension) const {
+    const int64_t *record = tables.info + kHeaderWords + index * kDimensionWords;
+    *dimension = {{nullptr, record[1], record[2]}, record[3], record[4]};
+    return string("name offset of a dimension", record[0], &dimension->info.name) &&
+           in_range("least value of a dimension", record[1], 1, kMaxBytes) &&
+           in_range("greatest value of a dimension", record[2], record[1], kMaxBytes) &&
+           in_range("input of a dimension", record[3], 0, word(kInputsWord) - 1);
+  }
+
+  bool dimensions(const ModelInfo &info) const {
+    for (int64_t i = 0; i < info.num_dimensions; ++i)
+      if (!dimension(i, &info.dimensions[i])) return false;
+    return true;
+  }
+
+  // After the tensors: every dimension can be read from the axis of the input that it names.
+  bool sources(const ModelInfo &info) const {
+    for (int64_t i = 0; i < info.num_dimensions; ++i) {
+      const Dimension &dimension = info.dimensions[i];
+      const cuvil_tensor_info &input = info.tensors[dimension.input];
+      if (!in_range("axis of a dimension", dimension.axis, 0, input.rank - 1) ||
+          !in_range("dim that a dimension is read from", input.dims[dimension.axis], INT64_MIN, -1))
+        return false;
+    }
+    return true;
+  }
+
   bool size_matches(const cuvil_tensor_info &tensor) const {
+    bool fixed = true;
     int64_t size_bytes = element_size_bytes(tensor.dtype);
     if (size_bytes == 0) {
       write_message(message, "%s: unknown element type; expected a fixed-size ONNX data type, got %" PRId64, where,
@@ -98,11 +133,15 @@ struct Reader {
       return false;
     }
     for (int64_t axis = 0; axis < tensor.rank; ++axis) {
-      if (!in_range("dimension", tensor.dims[axis], 0, kMaxBytes)) return false;
+      const int64_t least = word(kDimensionsWord) > 0 ? -word(kStringsWord) : 0;
+      if (!in_range("dimension", tensor.dims[axis], least, kMaxBytes)) return false;
+      fixed = fixed && tensor.dims[axis] >= 0;
+      if (!fixed) continue;
       if (__builtin_mul_overflow(size_bytes, tensor.dims[axis], &size_bytes)) size_bytes = kMaxBytes + 1;
       if (!in_range("tensor size", size_bytes, 0, kMaxBytes)) return false;
     }
-    return equal("tensor size", tensor.size_bytes, size_bytes);
+    return fixed ? equal("tensor size", tensor.size_bytes, size_bytes)
+                 : in_range("tensor size", tensor.size_bytes, 0, kMaxBytes);
   }
 
   // Reads the record at *next and moves *next behind it.
@@ -120,10 +159,12 @@ struct Reader {
     return size_matches(*tensor);
   }
 
-  bool tensors(int64_t count, cuvil_tensor_info *all) const {
-    int64_t next = kHeaderWords;
-    for (int64_t i = 0; i < count; ++i)
-      if (!tensor(&next, &all[i])) return false;
+  bool tensors(ModelInfo *info) const {
+    int64_t next = kHeaderWords + info->num_dimensions * kDimensionWords;
+    for (int64_t i = 0; i < info->num_inputs + info->num_outputs; ++i) {
+      if (!tensor(&next, &info->tensors[i])) return false;
+      info->num_dims += info->tensors[i].rank;
+    }
     return equal("word count", word(kTotalWord), next);
   }
 };
@@ -146,17 +187,30 @@ cuvil_status read_model_info(const char *where, const ModelTables &tables, Messa
   if (!reader.runs_here()) return CUVIL_WRONG_ISA;
   info->num_inputs = reader.word(kInputsWord);
   info->num_outputs = reader.word(kOutputsWord);
+  info->num_dimensions = reader.word(kDimensionsWord);
+  info->num_dims = 0;
   info->arena_bytes = reader.word(kArenaWord);
+  info->strings = tables.strings;
+  info->strings_bytes = reader.word(kStringsWord);
   const int64_t count = info->num_inputs + info->num_outputs;
   info->tensors = (cuvil_tensor_info *)calloc((size_t)count + 1, sizeof(cuvil_tensor_info));
-  if (info->tensors == nullptr) {
+  info->dimensions = (Dimension *)calloc((size_t)info->num_dimensions + 1, sizeof(Dimension));
+  cuvil_status status = CUVIL_INVALID_MODEL;
+  if (info->tensors == nullptr || info->dimensions == nullptr) {
     write_message(message, "%s: out of memory for %" PRId64 " tensor records", where, count);
-    return CUVIL_OUT_OF_MEMORY;
+    status = CUVIL_OUT_OF_MEMORY;
+  } else if (reader.dimensions(*info) && reader.tensors(info) && reader.sources(*info)) {
+    return CUVIL_OK;
   }
-  if (reader.tensors(count, info->tensors)) return CUVIL_OK;
+  free_model_info(info);
+  return status;
+}
+
+void free_model_info(ModelInfo *info) {
   free(info->tensors);
+  free(info->dimensions);
   info->tensors = nullptr;
-  return CUVIL_INVALID_MODEL;
+  info->dimensions = nullptr;
 }
 
 }  // namespace cuvil

@@ -57,12 +57,13 @@ bool usable_pointers(const void *const *pointers, const cuvil_tensor_info *tenso
   return true;
 }
 
-cuvil_status run_locked(cuvil_session *session, const void *const *inputs, void *const *outputs) {
+cuvil_status run_locked(cuvil_session *session, const int64_t *dimensions, const void *const *inputs,
+                        void *const *outputs) {
   if (!cuvil::revive_after_fork(session->pool)) return CUVIL_NO_THREADS;
   cuvil::FloatStateKeeper keeper;
   cuvil::write_float_state(cuvil::kStrictFloatState);
   const cuvil_model *model = session->model;
-  const int64_t result = model->run(&session->services, model->weights, inputs, outputs, session->arena);
+  const int64_t result = model->run(&session->services, model->weights, inputs, outputs, session->arena, dimensions);
   return result == 0 ? CUVIL_OK : CUVIL_RUN_FAILED;
 }
 
@@ -92,13 +93,18 @@ void cuvil_session_release(cuvil_session *session) {
 }
 
 cuvil_status cuvil_session_run(cuvil_session *session, const void *const *inputs, void *const *outputs) {
-  if (session == nullptr) return CUVIL_INVALID_ARGUMENT;
+  return cuvil_session_run_bound(session, nullptr, inputs, outputs);
+}
+
+cuvil_status cuvil_session_run_bound(cuvil_session *session, const int64_t *dimensions, const void *const *inputs,
+                                     void *const *outputs) {
+  if (session == nullptr || !cuvil::usable_dimensions(session->model, dimensions)) return CUVIL_INVALID_ARGUMENT;
   const cuvil::ModelInfo &info = session->model->info;
   if (!usable_pointers(inputs, info.tensors, info.num_inputs) ||
       !usable_pointers((const void *const *)outputs, info.tensors + info.num_inputs, info.num_outputs))
     return CUVIL_INVALID_ARGUMENT;
   pthread_mutex_lock(&session->running);
-  const cuvil_status status = run_locked(session, inputs, outputs);
+  const cuvil_status status = run_locked(session, dimensions, inputs, outputs);
   pthread_mutex_unlock(&session->running);
   return status;
 }

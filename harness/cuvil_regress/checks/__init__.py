@@ -22,9 +22,10 @@ from cuvil_regress.model import Finding, Severity
 from cuvil_regress.scope import Pool, Scope
 from cuvil_regress.target_abi import TargetAbi
 
-MODEL_EXPORTS = frozenset(
+REQUIRED_MODEL_EXPORTS = frozenset(
     (b"cuvil_model_info", b"cuvil_model_strings", b"cuvil_model_weights", b"cuvil_model_run")
 )
+MODEL_EXPORTS = REQUIRED_MODEL_EXPORTS | {b"cuvil_model_shapes"}
 """What a model library exports, and nothing else."""
 RUNTIME_NAME = re.compile(r"libcuvil_runtime\.so(\.\d+)*")
 

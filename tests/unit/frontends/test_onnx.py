@@ -144,8 +144,15 @@ def open_input(name: str, *dims: int | str | None) -> onnx.ValueInfoProto:
 def test_open_shape_is_refused_with_a_hint() -> None:
     error = fault(model_of([relu()], inputs=[open_input("x", "batch", 3, None)]))
     assert isinstance(error, UnsupportedError)
-    assert str(error) == "input 'x': shape is open; expected fixed dimensions, got [batch, 3, ?]"
-    assert error.hint == "fix it, as in `--shape x=1,3,1`"
+    assert str(error) == "input 'x': shape is open; expected fixed or bounded dimensions, got [batch, 3, ?]"
+    assert error.hint == "fix it, as in `--shape x=1,3,1`, or bound it, as in `--dim batch=1..16`"
+
+
+def test_dimension_without_a_name_can_be_given_one() -> None:
+    error = fault(model_of([relu()], inputs=[open_input("x", None, 3)]))
+    assert error.hint == ("fix it, as in `--shape x=1,3`, or name it, as in `--shape x=n,3 --dim n=1..16`")
+    model = model_of([relu()], inputs=[open_input("x", None, 3)])
+    assert str(load_onnx(model, {"x": ("n", 3)}, {"n": (1, 16)}).graph.inputs[0].type) == "f32[n, 3]"
 
 
 def test_missing_shape_is_refused_with_a_hint() -> None:

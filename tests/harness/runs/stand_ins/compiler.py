@@ -183,7 +183,8 @@ def describe(
         strings.append(name)
         tail += [offset, NUMBERS[array.dtype.name], array.nbytes, array.ndim, *array.shape]
     size = sum(len(text) + 1 for text in strings)
-    head = [0x4C49565543, 1, 12 + len(tail), len(inputs), len(outputs), 64, 0, size, 0, len(target) + 1, 0, 0]
+    names = [0, len(target) + 1]
+    head = [0x4C49565543, 2, 13 + len(tail), len(inputs), len(outputs), 64, 0, size, *names, 0, 0, 0]
     return head + tail, strings
 
 

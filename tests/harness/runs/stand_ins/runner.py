@@ -21,7 +21,7 @@ def run_case(library: ctypes.CDLL, inputs: Path, outputs: Path) -> None:
         ctypes.addressof(ctypes.c_char.in_dll(library, "cuvil_model_strings")), info[7]
     )
     results: dict[str, tensors.Array] = {}
-    arrays, at = list(tensors.read(inputs).values()), 12
+    arrays, at = list(tensors.read(inputs).values()), 13
     for index in range(info[3] + info[4]):
         offset, number, rank = info[at], info[at + 1], info[at + 3]
         shape = [info[at + 4 + axis] for axis in range(rank)]
