@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cuvil import toolchain
 from cuvil.artifact import (
-    INFO_SYMBOL,
+    EXPORTED_SYMBOLS,
     META_SCHEMA_VERSION,
-    RUN_SYMBOL,
-    STRINGS_SYMBOL,
     Artifact,
     sync,
     unwritable,
     verify_output_path,
 )
 from cuvil.errors import ModelError, UsageError
-from cuvil.objects import bytes_of
+from cuvil.objects import WEIGHTS_SYMBOL, bytes_of
 from cuvil.plan import ALIGN_BYTES
 from cuvil.targets.target import Target
 
@@ -40,7 +38,7 @@ SUFFIX = ".cuv"
 MAGIC = b"\x89CUV\r\n\x1a\n"
 FORMAT_VERSION = 1
 METADATA, CODE, WEIGHTS = 1, 2, 3
-CODE_SYMBOLS = (INFO_SYMBOL, STRINGS_SYMBOL, RUN_SYMBOL)
+CODE_SYMBOLS = tuple(symbol for symbol in EXPORTED_SYMBOLS if symbol != WEIGHTS_SYMBOL)
 
 _HEADER = struct.Struct("<8sIIQI36x")
 _RECORD = struct.Struct("<IIQQqqII64s16x")

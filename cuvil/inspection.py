@@ -19,6 +19,8 @@ from cuvil.targets.target import ISA_FEATURES
 
 SCHEMA_VERSION = 1
 _ELF_MAGIC = b"\x7fELF"
+_TOLD_OTHERWISE = ("schema_version", "target", "targets", "library", "arena_bytes", "weights_bytes")
+"""Entries of the metadata that the report has in another form."""
 
 
 def inspect(path: Path, verify: bool = False) -> dict[str, Any]:
@@ -177,10 +179,9 @@ def _report(
         "kind": kind,
         "size_bytes": path.stat().st_size,
         "verified": verified,
-        **{key: metadata[key] for key in ("model", "compiler", "numerics", "inputs", "outputs")},
+        **{key: value for key, value in metadata.items() if key not in _TOLD_OTHERWISE},
         "targets": targets,
         **({"weights": weights} if weights else {}),
-        "nodes": metadata["nodes"],
     }
 
 
