@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ class Artifact:
         try:
             self._write(output)
         except OSError as error:
-            raise _unwritable(output, error) from error
+            raise unwritable(output, error) from error
 
     def _write(self, output: Path) -> None:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
@@ -117,8 +117,8 @@ class Artifact:
             self._link(Path(folder), library)
             meta = Path(folder, "meta.json")
             meta.write_text(json.dumps(self._full_metadata(library), indent=2) + "\n")
-            _sync(library)
-            _sync(meta)
+            sync(library)
+            sync(meta)
             meta.replace(metadata_path(output))
             library.replace(output)
 
@@ -130,21 +130,32 @@ class Artifact:
         write_object(weights, image, WEIGHTS_SYMBOL, platform.elf_machine, platform.e_flags)
         toolchain.link_shared([code, weights], library, self.target.platform, EXPORTED_SYMBOLS)
 
+    def link_code(self, folder: Path, symbols: Sequence[str]) -> bytes:
+        """The code and the description as a shared object without the weights, linked in `folder`.
+
+        Raises:
+            ToolchainError: there is no linker, or it failed.
+        """
+        code, library = folder / "code.o", folder / "code.so"
+        code.write_bytes(self.object_code)
+        toolchain.link_shared([code], library, self.target.platform, symbols)
+        return library.read_bytes()
+
     def _full_metadata(self, library: Path) -> dict[str, Any]:
         data = library.read_bytes()
         entry = {"file": library.name, "sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
         return {"schema_version": META_SCHEMA_VERSION, **self.metadata, "library": entry}
 
 
-def verify_output_path(output: Path) -> None:
+def verify_output_path(output: Path, suffixes: Sequence[str] = (".so",)) -> None:
     """Finds out before a long compilation whether its result could be saved.
 
     Raises:
         UsageError: the folder does not exist or can't be written to, or this is no name for a library.
     """
     where = f"output {str(output)!r}"
-    if output.suffix != ".so":
-        raise UsageError(f"{where}: wrong name; expected one that ends in '.so'")
+    if output.suffix not in suffixes:
+        raise UsageError(f"{where}: wrong name; expected one that ends in {' or '.join(map(repr, suffixes))}")
     try:
         if not output.parent.is_dir():
             raise UsageError(f"{where}: no such folder: {str(output.parent)!r}")
@@ -152,12 +163,13 @@ def verify_output_path(output: Path) -> None:
             if path.is_dir():
                 raise UsageError(f"{where}: {str(path)!r} is a folder; expected a file, or nothing")
     except OSError as error:
-        raise _unwritable(output, error) from error
+        raise unwritable(output, error) from error
     if not os.access(output.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{where}: can't be written: no permission for the folder {str(output.parent)!r}")
 
 
-def _unwritable(output: Path, error: OSError) -> UsageError:
+def unwritable(output: Path, error: OSError) -> UsageError:
+    """The error of an output that the system refuses to write."""
     return UsageError(f"output {str(output)!r}: can't be written: {error.strerror}")
 
 
@@ -166,6 +178,7 @@ def metadata_path(library: Path) -> Path:
     return library.with_name(library.stem + META_SUFFIX)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Waits until a file's content is on the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

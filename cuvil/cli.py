@@ -1,4 +1,4 @@
-"""The command line: cuvil compile | run | dump-ir | bisect | doctor."""
+"""The command line: cuvil compile | run | dump-ir | bisect | inspect | doctor."""
 
 from __future__ import annotations
 
@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(add("run", "run a model, or a compiled library, on tensors from files"))
     _add_dump(add("dump-ir", "print the forms of a model between ONNX and assembly"))
     _add_bisect(add("bisect", "find the stage of the compiler that changes what a model computes"))
+    _add_inspect(add("inspect", "describe a compiled model, and check it"))
     doctor = add("doctor", "say what this installation can compile, link and run")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(run=_doctor)
@@ -121,9 +122,14 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _add_compile(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     parser.add_argument(
-        "--target", metavar="NAME", help="default: the portable one of this machine; native: its best"
+        "--target",
+        action="append",
+        metavar="NAME",
+        help="default: the portable one of this machine; native: its best; may be repeated for a .cuv file",
     )
-    parser.add_argument("--output", required=True, metavar="FILE.so", help="the library to write")
+    parser.add_argument(
+        "--output", "-o", required=True, metavar="FILE", help="the library NAME.so, or NAME.cuv, to write"
+    )
     parser.add_argument(
         "--enable-fp16",
         choices=("true", "false"),
@@ -179,6 +185,14 @@ def _add_bisect(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_bisect)
 
 
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a .cuv file, or a library with its metadata beside it")
+    parser.add_argument("--verify", action="store_true", help="read all of it and compare every checksum")
+    parser.add_argument("--nodes", action="store_true", help="list every node of the model")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_inspect)
+
+
 def _options(args: argparse.Namespace, target: str | None) -> Options:
     from cuvil import toolchain
     from cuvil.driver import Options
@@ -232,13 +246,15 @@ def _share(text: str) -> float:
 
 
 def _compile(args: argparse.Namespace) -> int:
-    from cuvil.artifact import verify_output_path
+    from cuvil import container
     from cuvil.driver import compile_model
 
     if args.enable_fp16 == "true":
         raise UsageError("--enable-fp16: half precision is not available yet; expected false, got true")
-    verify_output_path(Path(args.output))
-    compile_model(args.model, _options(args, args.target)).save(args.output)
+    targets: list[str | None] = args.target or [None]
+    container.verify_output(Path(args.output), len(targets))
+    artifacts = [compile_model(args.model, _options(args, target)) for target in targets]
+    container.save(artifacts, args.output)
     return 0
 
 
@@ -253,11 +269,12 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _load(args: argparse.Namespace) -> CompiledModel:
+    from cuvil.container import SUFFIX
     from cuvil.driver import compile_model
     from cuvil.session import load, load_artifact
     from cuvil.targets.target import NATIVE
 
-    if args.model.endswith(".so"):
+    if args.model.endswith((".so", SUFFIX)):
         for option, given in (("--shape", args.shape), ("--dim", args.dim)):
             if given:
                 raise UsageError(f"{option}: a compiled library has its shapes; expected an ONNX model")
@@ -315,6 +332,14 @@ def _bisect(args: argparse.Namespace) -> int:
     found = bisect(graph, resolve_target(options.target), inputs, reference=reference, rtol=args.rtol)
     print(render(found, args.rtol))
     return EXIT_CHANGED if found.culprit else 0
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    from cuvil.inspection import inspect, render
+
+    report = inspect(Path(args.file), args.verify)
+    print(json.dumps(report, indent=2) if args.json else render(report, args.nodes))
+    return 0
 
 
 def _doctor(args: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ def native_target() -> Target:
     fitting = [record for record in records if find_obstacle(record) is None]
     if not fitting:
         raise ToolchainError(f"target 'native': no record fits; {default.name!r} {find_obstacle(default)}")
-    return max(fitting, key=lambda record: (len(record.isa), record == default))
+    return max(fitting, key=lambda record: record.demand)
 
 
 def find_obstacle(target: Target) -> str | None:

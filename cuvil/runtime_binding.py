@@ -214,17 +214,29 @@ def find_missing_features(isa_bits: int, min_vlen_bits: int) -> str | None:
 
 
 def load_model(path: Path) -> ModelHandle:
-    """Loads a model library.
+    """Loads a model library or a `.cuv` file.
 
     Raises:
-        ToolchainError: The file is missing, truncated, or built for another machine than this.
-        ModelError: The library is no Cuvil model of this ABI version, or damaged.
+        ToolchainError: The file is missing, truncated, or has no code for this machine.
+        ModelError: It is no Cuvil model of this ABI or format version, or damaged.
     """
     api = _api()
     model = api.ffi.new("cuvil_model **")
     message = api.ffi.new("char[]", _MESSAGE_BYTES)
     _expect_ok(api.native.cuvil_model_load(os.fsencode(path), message, _MESSAGE_BYTES, model), message)
     return ModelHandle(model[0], None)
+
+
+def verify_file(path: Path) -> None:
+    """Checks all checksums of a `.cuv` file.
+
+    Raises:
+        ToolchainError: The file is missing or truncated.
+        ModelError: It is no `.cuv` file, or damaged.
+    """
+    api = _api()
+    message = api.ffi.new("char[]", _MESSAGE_BYTES)
+    _expect_ok(api.native.cuvil_file_verify(os.fsencode(path), message, _MESSAGE_BYTES), message)
 
 
 def attach_model(

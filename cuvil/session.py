@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cuvil import toolchain
+from cuvil import container, toolchain
 from cuvil.artifact import RUN_SYMBOL, SHAPES_SYMBOL, Artifact
 from cuvil.codegen.machine import LoadedObject
 from cuvil.driver import Options, Source, compile_model
 from cuvil.errors import UsageError
 from cuvil.ir.types import Array
-from cuvil.runtime_binding import ModelHandle, SessionHandle, TensorInfo, attach_model, load_model
+from cuvil.runtime_binding import (
+    ModelHandle,
+    SessionHandle,
+    TensorInfo,
+    attach_model,
+    load_model,
+    verify_file,
+)
 from cuvil.targets.target import NATIVE
 
 if TYPE_CHECKING:
@@ -94,15 +101,15 @@ class CompiledModel:
         return [given[name] for name in self._input_names]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a model library `NAME.so`, and `NAME.cuvil-meta.json` beside it.
+        """Writes `NAME.cuv`, or a model library `NAME.so` and `NAME.cuvil-meta.json` beside it.
 
         Raises:
-            UsageError: the model was loaded from a library, or the name is no `.so` in an existing folder.
+            UsageError: the model was loaded from a file, or the name is neither in an existing folder.
             ToolchainError: there is no linker.
         """
         if self._artifact is None:
             raise UsageError("save: this model was loaded from a library, which can be copied as it is")
-        self._artifact.save(path)
+        container.save([self._artifact], path)
 
 
 def compile(  # `cuvil.compile` is the public name
@@ -141,6 +148,39 @@ def compile(  # `cuvil.compile` is the public name
     return load_artifact(artifact, num_threads)
 
 
+def export(
+    model: Source | onnx.ModelProto | torch.nn.Module,
+    path: str | os.PathLike[str],
+    example_inputs: tuple[Any, ...] | None = None,
+    *,
+    targets: Sequence[str],
+    shapes: Mapping[str, tuple[int | str, ...]] | None = None,
+    dims: Mapping[str, tuple[int, int]] | None = None,
+) -> None:
+    """Compiles a model for any targets and writes them to one `.cuv` file, or one of them to a library.
+
+    Args:
+        model: path or bytes of an ONNX model, an `onnx.ModelProto`, or a PyTorch module.
+        path: `NAME.cuv`; or `NAME.so`, for one target.
+        example_inputs: for a PyTorch module, the tensors to trace it with, as `compile` takes them.
+        targets: names of the records to compile for. Where several fit a machine, the one that asks for most
+            is used. No result depends on it.
+        shapes: fixes inputs whose shapes the model leaves open, or names dimensions, as for `compile`.
+        dims: the bounds of the named dimensions, as for `compile`.
+
+    Raises:
+        ModelError: the model is missing, damaged, or uses what is not supported.
+        UsageError: an argument does not fit the model, or there is no such target.
+        ToolchainError: there is no linker.
+    """
+    if isinstance(targets, str) or not targets:
+        raise UsageError(f"targets: expected a list of names, got {targets!r}")
+    container.verify_output(Path(path), len(targets))
+    checked, bounds = _checked_shapes(shapes), _checked_dims(dims)
+    source = _onnx_of(model, example_inputs, checked)
+    container.save([compile_model(source, Options(target, checked, bounds)) for target in targets], path)
+
+
 def load_artifact(artifact: Artifact, num_threads: int = 1) -> CompiledModel:
     """Links a compiled model into this process."""
     host = toolchain.host_target()
@@ -162,13 +202,21 @@ def load_artifact(artifact: Artifact, num_threads: int = 1) -> CompiledModel:
     return CompiledModel(handle, num_threads, artifact)
 
 
-def load(path: str | os.PathLike[str], num_threads: int = 1) -> CompiledModel:
-    """Loads a model library that `save` or `cuvil compile` wrote.
+def load(path: str | os.PathLike[str], num_threads: int = 1, *, verify: bool = False) -> CompiledModel:
+    """Loads a `.cuv` file or a model library that `save` or `cuvil compile` wrote.
+
+    Args:
+        path: the file; its content tells which of the two it is.
+        num_threads: threads that compute; 0 for one a processor. No result depends on it.
+        verify: for a `.cuv` file, whether the checksum of the weights is checked as well, which reads all of
+            them. All others always are.
 
     Raises:
-        ToolchainError: the file is missing, or built for another machine.
-        ModelError: it is no model library, or damaged.
+        ToolchainError: the file is missing, or has no code for this machine.
+        ModelError: it is no model, or damaged.
     """
+    if verify:
+        verify_file(Path(path))
     return CompiledModel(load_model(Path(path)), num_threads)
 
 

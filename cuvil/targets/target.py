@@ -60,6 +60,14 @@ class Target:
         return max(1, self.vector_bits // dtype.bits)
 
     @property
+    def demand(self) -> tuple[int, int, bool]:
+        """Greater for code that asks for more of a machine, and is preferred where it runs.
+
+        Between equals the default of the platform is preferred.
+        """
+        return len(self.isa), self.min_vlen_bits, self.name == self.platform
+
+    @property
     def isa_bits(self) -> int:
         """`isa` as the word that the runtime checks."""
         known = ISA_FEATURES[self.platform]

@@ -147,7 +147,7 @@ def test_foreign_files_in_the_output_are_kept(
     ("arguments", "status", "message"),
     [
         ((), 2, "too few operands"),
-        (("m", "c", "o", "x"), 2, "too many operands; expected MODEL.so CASES_DIR OUT_DIR; got 'x'"),
+        (("m", "c", "o", "x"), 2, "too many operands; expected MODEL CASES_DIR OUT_DIR; got 'x'"),
         (("--threads", "two", "m", "c", "o"), 2, "--threads: expected a number from 0 to 1024; got 'two'"),
         (("--threads",), 2, "--threads: expected a number"),
         (("--fast", "m", "c", "o"), 2, "unknown option; expected --threads or --help; got '--fast'"),

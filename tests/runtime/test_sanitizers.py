@@ -13,6 +13,7 @@ from cuvil import toolchain
 from tests.needs import need
 
 from .conftest import HERE, Machine, ModelBuilder, run
+from .containers import code_of, container_of, weights_offset
 
 SANITIZERS = ("thread", "address,undefined")
 FLAGS = ("-std=c++17", "-g", "-O1", "-fno-exceptions", "-fno-rtti", "-fno-sanitize-recover=all")
@@ -25,13 +26,13 @@ def sanitizer(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def programs(sanitizer: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The two programs, by name, with the runtime built into them."""
+    """The programs, by name, with the runtime built into them."""
     need("g++", _starts("g++"))
     folder = tmp_path_factory.mktemp("sanitized")
     sources = sorted((toolchain.RUNTIME_SOURCE_DIR / "src").glob("*.cpp"))
     include = f"-I{toolchain.RUNTIME_SOURCE_DIR / 'include'}"
     built = {}
-    for name in ("embed.c", "stress_pool.cpp"):
+    for name in ("embed.c", "damage.c", "stress_pool.cpp"):
         built[name] = folder / Path(name).stem
         flags = [*FLAGS, f"-fsanitize={sanitizer}", include]
         run(["g++", *flags, "-xc++", HERE / name, *sources, "-ldl", "-lpthread", "-o", built[name]])
@@ -70,6 +71,22 @@ def _expect_clean(finished: subprocess.CompletedProcess[str]) -> None:
 @pytest.mark.parametrize("command", ["concurrent", "bits", "nested", "lifetime", "api"])
 def test_sessions(programs: dict[str, Path], host: Machine, build_model: ModelBuilder, command: str) -> None:
     _expect_clean(_run(programs["embed.c"], command, build_model(host), "3"))
+
+
+@pytest.mark.parametrize("command", ["concurrent", "lifetime"])
+def test_sessions_of_a_container(
+    programs: dict[str, Path], host: Machine, build_model: ModelBuilder, command: str, tmp_path: Path
+) -> None:
+    path = container_of(tmp_path / "m.cuv", code_of(build_model(host), host))
+    _expect_clean(_run(programs["embed.c"], command, path, "3"))
+
+
+@pytest.mark.parametrize("command", ["flip", "cut", "forge"])
+def test_damaged_containers(
+    programs: dict[str, Path], host: Machine, build_model: ModelBuilder, command: str, tmp_path: Path
+) -> None:
+    path = container_of(tmp_path / "m.cuv", code_of(build_model(host), host))
+    _expect_clean(_run(programs["damage.c"], command, path, str(weights_offset(path))))
 
 
 @pytest.mark.parametrize("command", ["shapes", "many", "churn"])

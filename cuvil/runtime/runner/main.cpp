@@ -1,4 +1,4 @@
-// cuvil-run: runs a model library over a folder of cases and writes its outputs; one JSON line a case on stdout.
+// cuvil-run: runs a compiled model over a folder of cases and writes its outputs; one JSON line a case on stdout.
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,10 +20,10 @@ constexpr int kExitCannotLoad = 3;
 constexpr int kExitWrongIsa = 4;
 
 constexpr char kUsage[] =
-    "usage: cuvil-run [--threads N] MODEL.so CASES_DIR OUT_DIR\n"
+    "usage: cuvil-run [--threads N] MODEL CASES_DIR OUT_DIR\n"
     "\n"
-    "Runs the model once for every tensor folder in CASES_DIR, each in a process of its own, and writes the outputs\n"
-    "to OUT_DIR/<case>/. Prints one JSON line a case.\n"
+    "Runs the model, a .cuv file or a model library, once for every tensor folder in CASES_DIR, each in a process of\n"
+    "its own, and writes the outputs to OUT_DIR/<case>/. Prints one JSON line a case.\n"
     "\n"
     "  --threads N   threads for each run (default 1, 0: one for each processor)\n"
     "\n"
@@ -57,12 +57,12 @@ int parse_options(int count, char **arguments, Options *options) {
     } else if (arguments[i][0] == '-') {
       return report_usage("unknown option; expected --threads or --help", arguments[i]);
     } else if (operands == 3) {
-      return report_usage("too many operands; expected MODEL.so CASES_DIR OUT_DIR", arguments[i]);
+      return report_usage("too many operands; expected MODEL CASES_DIR OUT_DIR", arguments[i]);
     } else {
       options->operands[operands++] = arguments[i];
     }
   }
-  return operands == 3 ? 0 : report_usage("too few operands; expected MODEL.so CASES_DIR OUT_DIR", "nothing more");
+  return operands == 3 ? 0 : report_usage("too few operands; expected MODEL CASES_DIR OUT_DIR", "nothing more");
 }
 
 bool make_folders(const char *folder) {

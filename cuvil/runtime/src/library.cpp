@@ -11,21 +11,14 @@
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "container.h"
 #include "float_environment.h"
 
 namespace cuvil {
-namespace {
-
-#if defined(__x86_64__)
-constexpr int kHostMachine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr int kHostMachine = EM_AARCH64;
-#elif defined(__riscv)
-constexpr int kHostMachine = EM_RISCV;
-#endif
 
 const char *machine_name(int machine) {
   switch (machine) {
@@ -37,6 +30,8 @@ const char *machine_name(int machine) {
     default: return "another machine";
   }
 }
+
+namespace {
 
 bool read_at(int file, int64_t offset, void *data, size_t size_bytes) {
   return pread(file, data, size_bytes, (off_t)offset) == (ssize_t)size_bytes;
@@ -91,29 +86,20 @@ bool check_complete(const char *path, int file, const Elf64_Ehdr &header, Messag
   return true;
 }
 
-bool check_file(const char *path, Message message) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) {
-    write_message(message, "'%s': cannot be opened: %s", path, strerror(errno));
-    return false;
-  }
+bool check_file(const char *path, int file, Message message) {
   Elf64_Ehdr header;
   memset(&header, 0, sizeof header);
   const bool whole = read_at(file, 0, &header, sizeof header);
   if (!whole)
     write_message(message, "'%s': not a shared library; expected an ELF file, got fewer bytes than its header", path);
-  const bool good = whole && check_header(path, header, message) && check_complete(path, file, header, message);
-  close(file);
-  return good;
+  return whole && check_header(path, header, message) && check_complete(path, file, header, message);
 }
 
 // The loader takes a name that it has loaded before for the same file, even if another file has that name by now.
 // Names that differ it tells apart by the files' identity, so each load spells its path in another way: the bits of
 // a running number choose between "/" and "/./".
-char *fresh_name(const char *path) {
+char *fresh_name(const char *absolute) {
   static unsigned loads = 0;
-  char *absolute = realpath(path, nullptr);
-  if (absolute == nullptr) return nullptr;
   constexpr int kBits = 32, kBytesPerBit = 3;
   char *name = (char *)malloc(kBits * kBytesPerBit + strlen(absolute) + 1);
   if (name != nullptr) {
@@ -122,24 +108,22 @@ char *fresh_name(const char *path) {
       end = stpcpy(end, number % 2 ? "/./" : "/");
     strcpy(end, absolute);
   }
-  free(absolute);
   return name;
 }
 
-void *load(const char *path, Message message) {
-  // A path without a slash would be looked up in the loader's own directories.
-  char *absolute = fresh_name(path);
+void *load(const char *path, const char *absolute, Message message) {
+  char *name = fresh_name(absolute);
   // Constructors of a library may set flush-to-zero; the caller's state is not theirs to change.
   FloatStateKeeper keeper;
   const uint64_t before = control_bits(read_float_state());
-  void *handle = absolute == nullptr ? nullptr : dlopen(absolute, RTLD_NOW | RTLD_LOCAL);
+  void *handle = name == nullptr ? nullptr : dlopen(name, RTLD_NOW | RTLD_LOCAL);
   // Start-up code that -ffast-math links in sets flush-to-zero: it would change all that the process computes.
   const uint64_t after = control_bits(read_float_state());
   if (handle == nullptr) {
-    const char *reason = absolute == nullptr ? strerror(errno) : dlerror();
+    const char *reason = name == nullptr ? strerror(errno) : dlerror();
     write_message(message, "'%s': cannot be loaded: %s", path, reason == nullptr ? "unknown reason" : reason);
   }
-  free(absolute);
+  free(name);
   if (handle != nullptr && after != before) {
     write_message(message,
                   "'%s': its start-up code changes the floating-point state; expected control bits %#llx, got %#llx",
@@ -172,12 +156,18 @@ bool find_symbol(const char *path, void *handle, const char *name, Message messa
   return true;
 }
 
-bool find_tables(const char *path, Message message, Library *library) {
+bool find_weights(const Object &object, void *handle, Message message, Symbol *weights) {
+  if (object.weights == nullptr) return find_symbol(object.path, handle, "cuvil_model_weights", message, weights);
+  *weights = {(void *)object.weights->address, object.weights->size_bytes};
+  return true;
+}
+
+bool find_tables(const Object &object, Message message, Library *library) {
   Symbol info, strings, weights, run;
-  if (!find_symbol(path, library->handle, "cuvil_model_info", message, &info) ||
-      !find_symbol(path, library->handle, "cuvil_model_strings", message, &strings) ||
-      !find_symbol(path, library->handle, "cuvil_model_weights", message, &weights) ||
-      !find_symbol(path, library->handle, "cuvil_model_run", message, &run))
+  if (!find_symbol(object.path, library->handle, "cuvil_model_info", message, &info) ||
+      !find_symbol(object.path, library->handle, "cuvil_model_strings", message, &strings) ||
+      !find_weights(object, library->handle, message, &weights) ||
+      !find_symbol(object.path, library->handle, "cuvil_model_run", message, &run))
     return false;
   ModelTables &tables = library->tables;
   tables = {(const int64_t *)info.address, (const char *)strings.address, weights.address, 0, 0, 0};
@@ -189,20 +179,56 @@ bool find_tables(const char *path, Message message, Library *library) {
   return true;
 }
 
+int open_file(const char *path, Message message) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) write_message(message, "'%s': cannot be opened: %s", path, strerror(errno));
+  return file;
+}
+
+cuvil_status open_shared_library(const char *path, int file, Message message, Library *library) {
+  // A path without a slash would be looked up in the loader's own directories.
+  char *absolute = realpath(path, nullptr);
+  if (absolute == nullptr) {
+    write_message(message, "'%s': cannot be opened: %s", path, strerror(errno));
+    return CUVIL_CANNOT_LOAD;
+  }
+  const cuvil_status status = open_object({path, file, absolute, nullptr}, message, library);
+  free(absolute);
+  return status;
+}
+
 }  // namespace
 
-cuvil_status open_library(const char *path, Message message, Library *library) {
-  if (!check_file(path, message)) return CUVIL_CANNOT_LOAD;
-  library->handle = load(path, message);
+cuvil_status open_object(const Object &object, Message message, Library *library) {
+  if (!check_file(object.path, object.file, message)) return CUVIL_CANNOT_LOAD;
+  library->handle = load(object.path, object.absolute_name, message);
   if (library->handle == nullptr) return CUVIL_CANNOT_LOAD;
-  if (find_tables(path, message, library)) return CUVIL_OK;
-  close_library(library->handle);
+  if (find_tables(object, message, library)) return CUVIL_OK;
+  close_library(library->handle, {});
   return CUVIL_INVALID_MODEL;
 }
 
-void close_library(void *handle) {
+cuvil_status open_library(const char *path, Message message, Library *library) {
+  const int file = open_file(path, message);
+  if (file < 0) return CUVIL_CANNOT_LOAD;
+  const cuvil_status status = is_container(file) ? open_container(path, file, message, library)
+                                                 : open_shared_library(path, file, message, library);
+  close(file);
+  return status;
+}
+
+cuvil_status verify_library(const char *path, Message message) {
+  const int file = open_file(path, message);
+  if (file < 0) return CUVIL_CANNOT_LOAD;
+  const cuvil_status status = verify_container(path, file, message);
+  close(file);
+  return status;
+}
+
+void close_library(void *handle, const Mapping &mapping) {
   FloatStateKeeper keeper;
   if (handle != nullptr) dlclose(handle);
+  if (mapping.address != nullptr) munmap(mapping.address, mapping.size_bytes);
 }
 
 }  // namespace cuvil

@@ -29,6 +29,7 @@ cuvil_status make_model(const char *where, const Library &library, Message messa
   }
   made->holders = 1;
   made->library = library.handle;
+  made->mapping = library.mapping;
   made->weights = library.tables.weights;
   made->run = library.run;
   made->shapes = library.shapes;
@@ -77,8 +78,16 @@ cuvil_status cuvil_model_load(const char *path, char *message, int64_t message_s
   char where[4200];
   snprintf(where, sizeof where, "'%s'", path);
   status = make_model(where, library, to_caller, model);
-  if (status != CUVIL_OK) cuvil::close_library(library.handle);
+  if (status != CUVIL_OK) cuvil::close_library(library.handle, library.mapping);
   return status;
+}
+
+cuvil_status cuvil_file_verify(const char *path, char *message, int64_t message_size) {
+  const Message to_caller = {message, message_size};
+  cuvil::write_message(to_caller, "%s", "");
+  if (path != nullptr) return cuvil::verify_library(path, to_caller);
+  cuvil::write_message(to_caller, "file: path must not be null");
+  return CUVIL_INVALID_ARGUMENT;
 }
 
 cuvil_status cuvil_model_attach(const int64_t *info, const char *strings, const void *weights, cuvil_run_function run,
@@ -99,7 +108,7 @@ cuvil_status cuvil_model_attach(const int64_t *info, const char *strings, const 
 void cuvil_model_release(cuvil_model *model) {
   if (model == nullptr || __atomic_sub_fetch(&model->holders, 1, __ATOMIC_ACQ_REL) != 0) return;
   cuvil::free_model_info(&model->info);
-  cuvil::close_library(model->library);
+  cuvil::close_library(model->library, model->mapping);
   free(model);
 }
 

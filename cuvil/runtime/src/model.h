@@ -2,11 +2,13 @@
 #pragma once
 
 #include "cuvil/runtime.h"
+#include "library.h"
 #include "model_info.h"
 
 struct cuvil_model {
   int64_t holders;  // the caller and the sessions
   void *library;    // null for a model that was attached
+  cuvil::Mapping mapping;
   const void *weights;
   cuvil_run_function run;
   cuvil_shapes_function shapes;

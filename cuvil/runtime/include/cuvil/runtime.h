@@ -51,7 +51,7 @@ typedef enum cuvil_status {
   CUVIL_OK = 0,
   CUVIL_INVALID_ARGUMENT = 1, /* a null or misaligned pointer, an index or a thread count out of range */
   CUVIL_CANNOT_LOAD = 2,      /* the file is missing, truncated, for another machine, or refused by the loader */
-  CUVIL_INVALID_MODEL = 3,    /* the library loads, but is no model of this ABI version, or its tables are damaged */
+  CUVIL_INVALID_MODEL = 3,    /* no model of this ABI or format version, or damaged */
   CUVIL_OUT_OF_MEMORY = 4,
   CUVIL_NO_THREADS = 5, /* the system refused to start a worker thread */
   CUVIL_RUN_FAILED = 6, /* the model reported a failure of its own */
@@ -107,9 +107,14 @@ const char *cuvil_status_text(cuvil_status status);
  */
 cuvil_status cuvil_machine_check(int64_t features, int64_t min_vlen_bits, char *message, int64_t message_size);
 
-/* Loads a model library. On failure *model is null and message, where given, holds one line that says why; at most
- * message_size bytes are written, the final NUL included. */
+/* Loads a model library or a .cuv file; the content tells which. Of a .cuv file, the first code is taken that this
+ * machine runs, the weights are used where the file is mapped, and all checksums but those of the weights are checked.
+ * On failure *model is null and message, where given, holds one line that says why; at most message_size bytes are
+ * written, the final NUL included. */
 cuvil_status cuvil_model_load(const char *path, char *message, int64_t message_size, cuvil_model **model);
+
+/* Reads a whole .cuv file and checks all its checksums, those of the weights included. */
+cuvil_status cuvil_file_verify(const char *path, char *message, int64_t message_size);
 
 /* Takes a model whose code and tables are in this process already. info, strings, weights and the code must outlive
  * the model and its sessions; weights must be 64-byte aligned; shapes may be null where there are no named dimensions.
