@@ -218,3 +218,40 @@ def test_a_library_that_was_replaced_is_loaded_anew(tmp_path: Path) -> None:
         cuvil.compile(product(2, 3, columns)).save(path)
         assert cuvil.load(path).outputs[0].shape == (2, columns)
     assert first(np.ones((2, 3), np.float32)).shape == (2, 4)  # type: ignore[union-attr]  # one output
+
+
+@pytest.mark.parametrize(("target", "machine"), MACHINES)
+def test_one_library_runs_every_size_within_its_bounds(target: str, machine: str, tmp_path: Path) -> None:
+    need_target(target)
+    model = product(5, 30, 17)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    library = tmp_path / "m.so"
+    compile_model(model, Options(target, dims={"n": (1, 40)})).save(library)
+    metadata = json.loads((tmp_path / "m.cuvil-meta.json").read_text())
+    assert metadata["dimensions"] == [{"name": "n", "minimum": 1, "maximum": 40}]
+    assert metadata["outputs"][0]["shape"] == ["n", 17]
+    for size in (1, 13, 40):
+        x = sample((size, 30))
+        expected = cuvil.compile(product(size, 30, 17))(x)
+        (folder := tmp_path / str(size)).mkdir()
+        (actual,) = run_on(target, library, folder, x, machine)
+        np.testing.assert_array_equal(bits(actual), bits(np.asarray(expected)).reshape(-1))
+
+
+def test_sizes_outside_of_the_bounds_are_named() -> None:
+    model = product(5, 30, 17)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    compiled = cuvil.compile(model, dims={"n": (2, 40)})
+    assert compiled.inputs[0].shape == ("n", 30)
+    for size in (1, 41):
+        with pytest.raises(UsageError, match=f"dimension 'n': out of bounds; expected 2 to 40, got {size}"):
+            compiled(np.zeros((size, 30), np.float32))
+    with pytest.raises(UsageError, match="wrong shape; expected"):
+        compiled(np.zeros((2, 31), np.float32))
+    with pytest.raises(UsageError, match="no open dimension is named 'm'; expected one of 'n'"):
+        cuvil.compile(model, dims={"n": (1, 2), "m": (1, 2)})
+    with pytest.raises(UsageError, match="bounds of dimension 'n' are wrong"):
+        cuvil.compile(model, dims={"n": (0, 2)})
+    with pytest.raises(UsageError, match="dims: expected names and pairs of bounds"):
+        cuvil.compile(model, dims={"n": 3})  # type: ignore[dict-item]  # what a caller may pass

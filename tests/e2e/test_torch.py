@@ -211,3 +211,24 @@ def test_a_frozen_branch_is_told(torch: Any) -> None:
 
     with pytest.warns(torch.jit.TracerWarning, match="might cause the trace to be incorrect"):
         cuvil.compile(module_of(torch, forward), (torch.ones(3),))
+
+
+def test_dimensions_of_a_module_stay_open_by_name(torch: Any) -> None:
+    class Attention(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.norm = torch.nn.Linear(24, 24), torch.nn.LayerNorm(24)
+
+        def forward(self, x: Any) -> Any:
+            weights = (self.query(x) @ x.transpose(-2, -1)).softmax(-1)
+            return self.norm(weights @ x)
+
+    module = Attention().eval()
+    dims = {"batch": (1, 4), "length": (1, 50)}
+    compiled = cuvil.compile(
+        module, (torch.zeros(2, 5, 24),), shapes={"x": ("batch", "length", 24)}, dims=dims
+    )
+    for batch, length in ((1, 1), (3, 50), (4, 7)):
+        x = np.random.default_rng(0).standard_normal((batch, length, 24)).astype(np.float32)
+        expected = cuvil.compile(module, (torch.from_numpy(x),))(x)
+        np.testing.assert_array_equal(compiled(x), expected)
